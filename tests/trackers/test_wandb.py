@@ -315,9 +315,17 @@ def test_folders_that_are_further_down(tmp_path: Path) -> None:
 
 def test_projects(tmp_path: Path) -> None:
     assert set(read(FILES / "offline", project="digits")[0]) == {"whole", "crashed", "raised"}
-    runs, notes = read(FILES / "offline", project="other")
-    assert runs == {}
-    assert list(notes) == ["3 runs of the project 'digits' left out"]
+    with pytest.raises(UsageError, match="has no project 'digts'") as caught:
+        read(FILES / "offline", project="digts")
+    assert caught.value.hint == "did you mean 'digits'? projects: digits"
+    # of what was downloaded without its .wandb file, nobody knows the project
+    shutil.copytree(FILES / "offline", tmp_path / "wandb")
+    [crashed] = (tmp_path / "wandb").glob("*crashed/*.wandb")
+    crashed.unlink()
+    runs, notes = read(tmp_path, project="digits")
+    assert set(runs) == {"whole", "raised"}
+    assert "1 run without a project left out" in notes
+    assert set(read(tmp_path)[0]) == {"whole", "crashed", "raised"}
 
 
 def test_recognition(tmp_path: Path) -> None:
