@@ -319,13 +319,16 @@ def test_projects(tmp_path: Path) -> None:
         read(FILES / "offline", project="digts")
     assert caught.value.hint == "did you mean 'digits'? projects: digits"
     # of what was downloaded without its .wandb file, nobody knows the project
-    shutil.copytree(FILES / "offline", tmp_path / "wandb")
-    [crashed] = (tmp_path / "wandb").glob("*crashed/*.wandb")
-    crashed.unlink()
-    runs, notes = read(tmp_path, project="digits")
-    assert set(runs) == {"whole", "raised"}
+    online = copy("online", tmp_path)
+    next(online.glob("*.wandb")).unlink()
+    for run in (FILES / "offline").iterdir():
+        shutil.copytree(run, online.parent / run.name)
+    runs, notes = read(online.parent, project="digits")
+    assert set(runs) == {"whole", "crashed", "raised"}
     assert "1 run without a project left out" in notes
-    assert set(read(tmp_path)[0]) == {"whole", "crashed", "raised"}
+    with pytest.raises(UsageError, match="has no project 'digits'") as caught:
+        read(online, project="digits")
+    assert caught.value.hint == "its runs are of no project: leave it out"
 
 
 def test_recognition(tmp_path: Path) -> None:
