@@ -120,10 +120,10 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
         numbers = [
             name for name in dict.fromkeys(name for run in runs for name in run.settings) if _is_column(runs, name)
         ]
-        hint = f"name the column with the score: --metric NAME; columns with numbers: {_listed(numbers)}"
+        hint = f"name the column with the score: --metric NAME; columns with numbers: {listed(numbers)}"
         raise UsageError("no metric was found", hint if numbers else "the runs have no numbers at all")
     found = f"{plural(len(of_test), 'metric')} of a test split" if of_test else "no metric of a test split"
-    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or _likely(known))}")
+    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {listed(of_test or _likely(known))}")
 
 
 def _likely(known: Collection[str]) -> list[str]:
@@ -165,9 +165,10 @@ def _is_column(runs: Sequence[TrackedRun], name: str) -> bool:
     return any(is_number(run.settings.get(name)) for run in runs)
 
 
-def _listed(names: Sequence[str], most: int = 12) -> str:
+def listed(names: Collection[str], most: int = 12, separator: str = ", ") -> str:
+    """The first of the names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    return f"{separator.join(list(names)[:most])}{more}"
 
 
 class Scale(Struct, frozen=True):

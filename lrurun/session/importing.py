@@ -12,7 +12,8 @@ from msgspec import Struct
 from lrurun import console, files
 from lrurun.errors import LrurunError, UsageError, check_type, plural
 from lrurun.imported import first_import, later_import, recording
-from lrurun.imported.placing import Earlier, Understood
+from lrurun.imported.earlier import Earlier
+from lrurun.imported.placing import Understood
 from lrurun.imported.request import ImportOptions, Request, parsed_at
 from lrurun.instances import import_record
 from lrurun.instances.import_record import ImportRecord
@@ -98,11 +99,7 @@ class _EarlierImports(Struct, frozen=True):
         attempts = self.ledger.newest_attempts([run.id for run in same])
         environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
         return [
-            Earlier(
-                run=run,
-                origin=environments.get(run.id, {}).get("origin", {}),
-                digest=environments.get(run.id, {}).get("digest", ""),
-            )
+            Earlier(run=run, environment=environments.get(run.id, {}))
             for run in sorted(same, key=lambda run: run.created_at)
         ]
 

@@ -38,10 +38,6 @@ class FrameReader(TableReader):
     def table(self) -> MemoryTable:
         return read(self.source)
 
-    @property
-    def project(self) -> str:
-        return self.source.name or _NAME
-
 
 def read(source: Source) -> MemoryTable:
     """The table of a frame.
