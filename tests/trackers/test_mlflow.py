@@ -118,6 +118,12 @@ def test_the_last_value_is_the_newest_one(store: str) -> None:
     assert all(run.went_back is not None for run in runs.values())
 
 
+def test_metrics_whose_points_were_deleted_have_the_value_that_is_left(copy: Path) -> None:
+    change(copy, "DELETE FROM metrics")
+    run = by_name(copy, "odd")["late"]
+    assert (run.last, run.last_step, run.curves) == ({"acc": 0.3}, 3, {})
+
+
 def test_the_newest_value_is_found_before_many_others(copy: Path) -> None:
     """Of the newest points of a run, all are of another metric."""
     runs = [run for run in by_name(copy).values() if run.last]
