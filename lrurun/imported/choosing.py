@@ -107,7 +107,7 @@ def _of_rung(rung: str, runs: Sequence[ScoredRun], table: ImportTable) -> Chosen
             "name another metric with --metric-for-choice, or leave runs out with `where`",
         )
     if len(counted) < 2:  # nothing to choose; those that have not ended, if there are any, say nothing
-        [only] = counted or with_results or [None]
+        only = next(iter([*counted, *with_results]), None)
         train = tuple(run for run in runs if only in (None, combination(run, table.choose)))
         choice = _chosen(rung, runs, train, table, combinations=len(counted))
         if only is None or set(with_results) <= {only}:

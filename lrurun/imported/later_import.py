@@ -76,7 +76,7 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
             opened=opened,
             read=read,
             earlier=earlier(recipe.task, table.reading),
-            twin=None,
+            for_steps=(),
             sentences=[
                 f"as {file} says, which is as it was written or edited",
                 placing.score_sentence(table, known),

@@ -22,6 +22,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import floats
+from lrurun.config import metric_names
 from lrurun.errors import UsageError
 from lrurun.imported.attempts import one_per_step, ordered
 from lrurun.ledger.values import State
@@ -163,7 +164,7 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
 
 def _step_of(run: TrackedRun, curves: Sequence[Curve]) -> int:
     """The step that a run has reached: its greatest one, without what an abandoned attempt alone has reached."""
-    reached = max((int(curve.steps.max()) for curve in curves if len(curve.steps)), default=0)
+    reached = max((int(np.max(curve.steps)) for curve in curves if len(curve.steps)), default=0)
     ends = [int(of_last.steps[-1]) for curve in curves if len((of_last := one_per_step(curve)).steps)]
     last = max(ends, default=0)
     return last if ends and last < reached else max(run.last_step or 0, 0)
@@ -361,12 +362,13 @@ LastAndBest = tuple[float, float]
 
 
 def last_and_best(run: TrackedRun, table: ImportTable, choice: str) -> LastAndBest | None:
-    """Both scores of a run whose curves of the score and of the validation metric `choice` were read; None if it lacks
-    one of them, or one is not finite."""
-    scores = [
-        scored(run, "", structs.replace(table, seed="", at=at, metric_for_choice=choice)).result
-        for at in ("last", "best")
-    ]
+    """Both scores of a run whose curves of the score and of the validation metric `choice` were read, the latter in the
+    direction of its own name; None if it lacks one of them, or one is not finite."""
+    if choice != table.metric_for_choice:
+        table = structs.replace(table, metric_for_choice=choice, direction_for_choice=None)
+        if not table.choice_is_twin:
+            table = structs.replace(table, direction_for_choice=metric_names.direction_of(choice))
+    scores = [scored(run, "", structs.replace(table, seed="", at=at)).result for at in ("last", "best")]
     last, best = ((result or {}).get(table.result, math.nan) for result in scores)
     return (last, best) if math.isfinite(last) and math.isfinite(best) else None
 
