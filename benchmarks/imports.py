@@ -146,11 +146,16 @@ def write_mlflow(path: Path, arguments: argparse.Namespace) -> None:
             _insert(connection, "runs", fields)
             for key, value in settings(run).items():
                 _insert(connection, "params", {"key": key, "value": str(value), "run_uuid": name})
-            for key, values in curves(run, arguments.steps, arguments.metrics).items():
-                rows = [(key, value, start + 10 * step, name, step, 0) for step, value in enumerate(values.tolist())]
-                names = "key, value, timestamp, run_uuid, step, is_nan"
-                connection.executemany(f"INSERT INTO metrics ({names}) VALUES (?, ?, ?, ?, ?, ?)", rows)
-                connection.execute(f"INSERT INTO latest_metrics ({names}) VALUES (?, ?, ?, ?, ?, ?)", rows[-1])
+            names = "key, value, timestamp, run_uuid, step, is_nan"
+            of_run = curves(run, arguments.steps, arguments.metrics)
+            rows = [  # in the order in which a training logs them
+                (key, value, start + 10 * step, name, step, 0)
+                for step, values in enumerate(zip(*(values.tolist() for values in of_run.values()), strict=True))
+                for key, value in zip(of_run, values, strict=True)
+            ]
+            connection.executemany(f"INSERT INTO metrics ({names}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+            ends = rows[-len(of_run) :]
+            connection.executemany(f"INSERT INTO latest_metrics ({names}) VALUES (?, ?, ?, ?, ?, ?)", ends)
         connection.execute("COMMIT")
 
 
@@ -190,6 +195,7 @@ def made(folder: Path, arguments: argparse.Namespace) -> list[Path]:
 def once(words: Sequence[str], folder: Path) -> dict[str, float]:
     """What a command takes: processor seconds, seconds, and MB of the largest resident set."""
     environment = os.environ | {"LRURUN_LEDGER": str(folder / "ledger.db")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # the first command compiles, as after an installation
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
         command = [sys.executable, "-m", "lrurun", *words]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -136,6 +136,12 @@ def check_type(name: str, value: object, types: Any, expected: str, hint: str) -
     """
     if not isinstance(value, types):
         raise UsageError(f"{name}: expected {expected}, found {type(value).__name__}", hint)
+
+
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """A few of these words, and how many there are more, as in "a, b, c and 2 more"."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return f"{', '.join(words[:most])}{more}"
 
 
 def plural(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ seen only in how it is spread over those at hand. A ledger has them compressed, 
 from __future__ import annotations
 
 import hashlib
+import math
 import zlib
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
+_EPSILON = float(np.finfo(np.float32).eps)
 
 
 class TestSet(Struct, frozen=True, kw_only=True, dict=True):
@@ -80,6 +82,15 @@ class ItemResults(Struct, frozen=True, kw_only=True):
         weight = 1.0 if weights is None else float(weights[0])
         is_even = weights is None or bool((weights == weight).all())
         return is_even and bool(np.isin(self.sums, (0.0, weight)).all())
+
+    @property
+    def tolerance(self) -> float:
+        """By how much the mean may differ from the score: half a step where items are right or wrong, else what is lost
+        where a program sums in float32."""
+        count, weights = self.test_set.count, self.test_set.weights
+        size = float(np.abs(self.sums).sum() / (count if weights is None else weights.sum()))
+        rounding = max(8.0, math.sqrt(count)) * _EPSILON * size
+        return max(rounding, 0.5 / count) if self.is_counted else rounding
 
 
 # Compressed numbers

@@ -320,7 +320,7 @@ def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
     where = shown(path)
     table, sources = extended(decoding.load_toml(path), path)
     refuse_ladder(table, where)
-    if has_ladder(table):
+    if has_ladder(table) or "import" in table:  # whose rungs are missed where the ladder is read
         table = {key: value for key, value in table.items() if key not in LADDER_KEYS}
     if {"program", "import"} & table.keys():  # a file of the user's own, which need not document itself or a model
         about = {name: getattr(_UNDOCUMENTED, name) for name in About.__struct_fields__}

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from lrurun.config import metric_names
 from lrurun.errors import plural
 from lrurun.imported import understanding
-from lrurun.imported.choosing import comparable
 from lrurun.instances.import_record import Caution
+from lrurun.ledger.where.grammar import comparable
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable

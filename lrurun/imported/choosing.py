@@ -22,7 +22,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from lrurun import floats
@@ -30,6 +29,7 @@ from lrurun.errors import UsageError, hint_for, plural
 from lrurun.imported import understanding
 from lrurun.instances.import_record import Caution
 from lrurun.judging.verdicts import LEAST_SEEDS
+from lrurun.ledger.where.grammar import comparable
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -68,13 +68,6 @@ class ChosenRuns(Struct, frozen=True, kw_only=True):
 def combination(run: ScoredRun, names: Collection[str]) -> tuple[str, ...]:
     """The values of settings of a run, to be compared: 1 and 1.0 are equal, 1, "1" and true are not."""
     return tuple(comparable(run.run.settings.get(name)) for name in names)
-
-
-def comparable(value: Any) -> str:
-    """The value of a setting as a text that only equal ones have."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return repr(float(value)) if isinstance(value, float) or abs(value) < 2**53 else repr(value)
-    return msgspec.json.encode(value).decode()
 
 
 def chosen(rungs: Mapping[str, Sequence[ScoredRun]], table: ImportTable) -> list[ChosenRuns]:

@@ -8,14 +8,23 @@ of such a name is written with `settings.`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from lrurun.errors import UsageError
 from lrurun.ledger.values import ValueType
 from lrurun.ledger.where import grammar
-from lrurun.ledger.where.grammar import OPERATORS, And, Condition, Not, Or, ValueComparison
-from lrurun.ledger.where.grammar import comparisons as comparisons
+from lrurun.ledger.where.grammar import (
+    OPERATORS,
+    And,
+    Condition,
+    Not,
+    Or,
+    ValueComparison,
+    comparable,
+    comparisons,
+    in_floats,
+    is_number,
+)
 from lrurun.trackers import TrackedRun, Value
 
 PREFIX = "settings."
@@ -68,17 +77,17 @@ def _compares(comparison: ValueComparison, value: Value) -> bool:
     if comparison.operator == "=":
         return _is_equal(comparison, value)
     compare = OPERATORS[comparison.operator]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return comparison.number is not None and bool(compare(float(value), comparison.number))
+    if is_number(value):
+        return comparison.number is not None and bool(compare(in_floats(value), comparison.number))
     text = _text(value)
     return text is not None and bool(compare(text, comparison.text))
 
 
 def _is_equal(comparison: ValueComparison, value: Value) -> bool:
     if isinstance(value, list):
-        return comparison.listed is not None and _distinct(value) == _distinct(json.loads(comparison.listed))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return comparison.number is not None and float(value) == comparison.number
+        return comparison.listed is not None and comparable(value) == comparable(json.loads(comparison.listed))
+    if is_number(value):
+        return comparison.number is not None and in_floats(value) == comparison.number
     return _text(value) == comparison.text
 
 
@@ -89,36 +98,42 @@ def _text(value: Value) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _distinct(value: Any) -> Any:
-    """A key that equal values have in common: [64] is [64.0], and [1] is not [true]."""
-    if isinstance(value, list):
-        return ("list", *map(_distinct, value))
-    if isinstance(value, dict):
-        return ("table", *sorted((name, _distinct(part)) for name, part in value.items()))
-    return type(value) is bool, float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def equals(name: str, values: Iterable[Value]) -> str:
-    """The condition that a setting has the value that these are: a number and a text that looks like it are one.
+def equals(name: str, value: Value, others: Iterable[Value] = ()) -> str:
+    """The condition that a setting has this value, and none of the others that it has in other runs: `d = 1` alone
+    also holds for the text "1".
 
     Raises:
         UsageError: the grammar cannot write the name or the value.
     """
-    found = list(values)
     written = _name(name)
-    absent = f"not ({written} = '' or {written} != '')"
-    if all(value is None for value in found):
-        return absent
-    if None in found:
-        return f"({equals(name, [value for value in found if value is not None])} or {absent})"
-    value = next((value for value in found if not isinstance(value, str)), found[0])
+    if value is None:
+        return f"not ({written} = '' or {written} != '')"
+    different = {comparable(other): other for other in others if other is not None}
+    different.pop(comparable(value), None)
+    texts = [other for other in (value, *different.values()) if isinstance(other, str)]
+    plain = f"{written} = {_written(value, name, texts)}"
+    [comparison] = comparisons(parse(plain, {_bare(written): "text"}, name))
+    excluded = [other for other in different.values() if _is_equal(comparison, other)]
+    return " and ".join([plain, *(f"{written} != {_written(other, name, texts)}" for other in excluded)])
+
+
+def _bare(written: str) -> str:
+    """The name in the text of a condition."""
+    return written[1:-1] if written[0] in "'\"" else written
+
+
+def _written(value: Value, name: str, texts: Sequence[str]) -> str:
+    """A value as a condition has it: a list in such a way that none of these texts is written alike."""
     if isinstance(value, bool):
-        return f"{written} = {'true' if value else 'false'}"
-    if isinstance(value, int | float):
-        return f"{written} = {value!r}"
+        return "true" if value else "false"
+    if is_number(value):
+        return repr(value)
     if isinstance(value, list):
-        return f"{written} = {json.dumps(value, ensure_ascii=False)}"
-    return f"{written} = {_quoted(str(value), f'the value of {name}')}"
+        listed = json.dumps(value, ensure_ascii=False)
+        while listed in texts:
+            listed = f"[ {listed[1:]}"
+        return listed
+    return _quoted(str(value), f"the value of {name}")
 
 
 def _name(name: str) -> str:

@@ -27,6 +27,7 @@ class RungText(Struct, frozen=True, kw_only=True):
 
 def text(
     task: str,
+    title: str,
     table: ImportTable,
     rungs: Sequence[RungText],
     *,
@@ -37,11 +38,12 @@ def text(
     """The text of the file.
 
     Args:
+        title: what the details of reports begin with.
         head: sentences at its beginning.
         notes: key of `[import]` -> a comment on its value; "rung": a comment on the rungs.
         tables: further lists of tables, as the claims of a ladder.
     """
-    lines = [*map(_comment, head), f"task = {toml_value(task)}", "", "[import]"]
+    lines = [*map(_comment, head), f"task = {toml_value(task)}", f"title = {toml_value(title)}", "", "[import]"]
     defaults = msgspec.to_builtins(ImportTable(source=("",), from_="", metric="x", direction="max"))
     for key, value in msgspec.to_builtins(table).items():
         if key in ALWAYS or value != defaults[key]:

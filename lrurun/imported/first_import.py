@@ -17,20 +17,21 @@ from lrurun.config import metric_names
 from lrurun.config.imported import ImportTable, rules, validation_metrics
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe, load_recipe
+from lrurun.console import clean
 from lrurun.errors import UsageError, plural, raise_first
 from lrurun.imported import document, placing, rungs, scoring, sources, understanding
 from lrurun.imported.document import RungText
-from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
+from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
 from lrurun.imported.request import NO_SEED, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
-from lrurun.trackers import TrackedRun
+from lrurun.trackers import Direction, TrackedRun
 
 
-def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
+def understand(request: Request, target: Path, earlier: EarlierImports) -> Understood:
     given = request.options
     opened = sources.opened(request.sources, given, Path(), request.frame)
-    read = sources.read(opened, _asked(given))
+    read = sources.read(opened, [] if sources.tell_ends(opened) else _asked(given))
     light = [run for run, _ in read.runs]
     metric = understanding.chosen_metric(light, given.metric)
     if given.metric_for_choice is not None:
@@ -57,10 +58,19 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
     varied = [each for each in understanding.varying(light, {*known, table.seed}) if each.name not in by]
     text = document.text(
         request.task,
+        _title(by, declared),
         table,
         _rung_texts(made) if declared is None else _declared_rungs(declared),
         head=_head(request, target),
-        notes=_notes(request, table, known, varied, by, made),
+        notes=_notes(
+            request,
+            table,
+            known,
+            varied,
+            by,
+            made,
+            is_recorded=given.direction is None and understanding.recorded_direction(light, metric) is not None,
+        ),
         tables=None if declared is None else {"claim": _claims(declared)},
     )
     ladder, recipe = documents_of(text, target)
@@ -69,17 +79,26 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
             target=target,
             text=text,
             is_new=True,
+            request=_recorded(request, declared),
             table=table,
             ladder=ladder,
             recipe=recipe,
             opened=opened,
             read=read,
-            earlier=earlier(request.task, table.reading),
+            earlier=earlier.runs(request.task, table.reading),
             for_steps=_for_steps(given, known, table, light),
             sentences=[placing.score_sentence(table, known), *placing.seed_sentences(table, light)],
         ),
         by,
     )
+
+
+def _recorded(request: Request, declared: Ladder | None) -> dict[str, Any]:
+    """What the user asks for, with which a later request is compared."""
+    entries = request.options.recorded
+    if request.frame is None:
+        entries["source"] = sources.places(request.sources, Path())
+    return entries if declared is None else entries | {"rungs": rungs.declared(declared)}
 
 
 def _check_choice(given: ImportOptions, known: Collection[str], metric: str) -> None:
@@ -163,7 +182,7 @@ def _table(
     settings = understanding.paths_of(runs)
     values = [value for run in runs if (value := scoring.value_of(run, metric)) is not None]
     scale = understanding.scale_of(metric if given.unit is None else "accuracy", values)
-    direction = given.direction or _known_direction(metric)
+    direction = given.direction or _direction(runs, metric)
     entries: dict[str, Any] = {
         "unit": scale.unit,
         "per_cent": scale.per_cent and given.unit in (None, "%"),
@@ -179,7 +198,7 @@ def _table(
     }
     if given.metric_for_choice is not None:
         table = msgspec.convert(entries, ImportTable)
-        of_choice = direction if table.choice_is_twin else metric_names.direction_of(given.metric_for_choice)
+        of_choice = direction if table.choice_is_twin else _known(runs, given.metric_for_choice)
         if of_choice is None:
             raise UsageError(
                 f"--metric-for-choice {given.metric_for_choice}: its name does not say whether higher is better",
@@ -192,13 +211,18 @@ def _table(
     return table
 
 
-def _known_direction(metric: str) -> metric_names.Direction:
-    """Whether higher or lower scores are better, by the name of the metric.
+def _known(runs: Sequence[TrackedRun], metric: str) -> Direction | None:
+    """Whether higher or lower values are better, as the tracker has it, else by the name of the metric."""
+    return understanding.recorded_direction(runs, metric) or metric_names.direction_of(metric)
+
+
+def _direction(runs: Sequence[TrackedRun], metric: str) -> Direction:
+    """Whether higher or lower scores are better.
 
     Raises:
-        UsageError: it does not say.
+        UsageError: neither the tracker nor the name of the metric says it.
     """
-    direction = metric_names.direction_of(metric)
+    direction = _known(runs, metric)
     if direction is None:
         raise UsageError(
             f"{metric}: its name does not say whether higher or lower is better",
@@ -225,6 +249,13 @@ def _listed_settings(found: Sequence[understanding.Varying]) -> str:
 # The text of the file
 
 
+def _title(by: Sequence[str], declared: Ladder | None) -> str:
+    """The title of the ladder, which reports complete by the name of the import, as in "comparison by norm on runs"."""
+    if declared is None:
+        return clean(f"comparison by {' and '.join(by)}")
+    return "comparison" if declared.title == "ladder" else declared.title
+
+
 def _head(request: Request, target: Path) -> list[str]:
     again = f"lrurun import {shown(target)}"
     if request.frame is not None:
@@ -242,14 +273,20 @@ def _notes(
     varied: Sequence[understanding.Varying],
     by: Sequence[str],
     made: Sequence[rungs.NewRung],
+    is_recorded: bool,
 ) -> dict[str, str]:
-    """The comments of the file: where its values come from, and what else they could be."""
+    """The comments of the file: where its values come from, and what else they could be.
+
+    Args:
+        is_recorded: the tracker records the direction of the metric.
+    """
     given = request.options
     others = [name for name in known if name != table.metric]
+    recorded = "By the record of the tracker: " if is_recorded else "By the name of the metric: "
     notes = {
         "source": "Relative paths are from the folder of this file.",
         "metric": f"The score. Other metrics: {', '.join(others[:20])}." if others else "The score.",
-        "direction": _source_of(given.direction, "By the name of the metric: ") + "max, or min if lower is better.",
+        "direction": _source_of(given.direction, recorded) + "max, or min if lower is better.",
         "at": _source_of(given.at, "By default: ") + 'the "last" step; or a number; or "best" by metric_for_choice.',
         "seed": _seed_note(table, given),
         "crashed": 'Whether runs that crashed are "missing", or "failed": failures that rank below all others.',

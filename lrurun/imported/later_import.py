@@ -1,27 +1,28 @@
-"""An import that has a file: it counts as it stands, and options may not say anything else."""
+"""An import that has a file: it counts as it stands. Other options are errors, unless they wrote it before an edit."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from lrurun import decoding, paths
 from lrurun.config.imported import ImportTable
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder
 from lrurun.config.recipe import load_recipe
-from lrurun.errors import LrurunError, UsageError, raise_first
-from lrurun.imported import placing, rungs, sources, understanding
-from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
-from lrurun.imported.request import Request, contradiction, contradictions
+from lrurun.errors import LrurunError, UsageError
+from lrurun.imported import document, placing, rungs, sources, understanding
+from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
+from lrurun.imported.request import KEYS, NO_SEED, OPTIONS, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
 
-def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
+def understand(request: Request, target: Path, earlier: EarlierImports) -> Understood:
     file, given = shown(target), request.options
     try:
         recipe = load_recipe(str(target))
@@ -32,19 +33,23 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
     if recipe.imported is None:
         raise _not_ours(request, file)
     table, text = recipe.imported, target.read_text(encoding="utf-8")
+    differences = Differences(file, text, earlier.request(recipe.task))
     if request.name is not None and request.document is not None and request.name != recipe.task:
-        raise contradiction(f"--name {request.name}", f'task = "{recipe.task}"', file, text, "task")
-    raise_first(contradictions(given, table, file, text))
+        raise differences.error("task", f"--name {request.name}", f'task = "{recipe.task}"')
     folder = target.parent
+    differences.check_options(given, table)
     if request.document is None and request.frame is None:
-        _check_sources(request, table, folder, file, text)
+        places = sources.places(request.sources, Path())
+        if places != sources.places(table.source, folder):
+            found = f"source = {', '.join(table.source)}"
+            differences.check("source", {"source": places}, ", ".join(request.sources), found)
     if request.frame is None and table.source == (FRAME,):
         raise UsageError(
             f"{file}: its runs came from a data frame, which cannot be read again from here",
             f'pass it: lrurun.import_runs(frame, name="{recipe.task}")',
         )
     if request.frame is not None and table.source != (FRAME,):
-        raise contradiction("a data frame", f"source = {', '.join(table.source)}", file, text, "source")
+        raise differences.error("source", "a data frame", f"source = {', '.join(table.source)}")
     ladder = load_ladder(_ladder_of(target))
     of_file = structs.replace(
         given,
@@ -54,7 +59,7 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
         items=table.items or None,
     )
     opened = sources.opened(table.source, of_file, folder, request.frame)
-    read = sources.read(opened, sources.needed(table))
+    read = sources.read(opened, sources.needed(table, opened))
     light = [run for run, _ in read.runs]
     understanding.check_metric(light, table.metric, f"{file} [import], metric:")
     if table.metric_for_choice:
@@ -63,22 +68,24 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
         understanding.resolved_name(table.seed, understanding.paths_of(light), f"{file} [import], seed:")
     opened = sources.with_columns(read, opened, [table.metric, *filter(None, [table.metric_for_choice])])
     light = [run for run, _ in read.runs]
-    _check_rungs(request, ladder, light, table, file, text)
+    _check_rungs(request, ladder, light, differences)
     known = understanding.metrics(light)
     return finished(
         Basis(
             target=target,
             text=text,
             is_new=False,
+            request={},
             table=table,
             ladder=ladder,
             recipe=recipe,
             opened=opened,
             read=read,
-            earlier=earlier(recipe.task, table.reading),
+            earlier=earlier.runs(recipe.task, table.reading),
             for_steps=(),
             sentences=[
                 f"as {file} says, which is as it was written or edited",
+                *differences.sentences,
                 placing.score_sentence(table, known),
                 *placing.seed_sentences(table, light),
             ],
@@ -112,34 +119,83 @@ def _not_ours(request: Request, file: str) -> UsageError:
     )
 
 
-def _check_sources(request: Request, table: ImportTable, folder: Path, file: str, text: str) -> None:
-    def places(names: Sequence[str], base: Path) -> set[str]:
-        return {name if "://" in name else os.path.realpath(sources.located_in(base, name)) for name in names}
+class Differences:
+    """The options of a request that say something else than the file of an import: errors, unless the file was written
+    by the same option, and was edited since."""
 
-    if places(request.sources, Path()) != places(table.source, folder):
-        found = f"source = {', '.join(table.source)}"
-        raise contradiction(", ".join(request.sources), found, file, text, "source")
+    def __init__(self, file: str, content: str, earlier: Mapping[str, Any]) -> None:
+        self.sentences: list[str] = []
+        """What the file has in place of such options."""
+        self._file = file
+        self._content = content
+        self._earlier = earlier
+
+    def check(self, key: str, same: Mapping[str, Any], option: str, found: str) -> None:
+        """Refuses an option, unless the request that wrote the file has these same entries.
+
+        Raises:
+            UsageError: it has not.
+        """
+        if any(self._earlier.get(name) != value for name, value in same.items()):
+            raise self.error(key, option, found)
+        self.sentences.append(f"{self._place(key)} has {found}, which counts")
+
+    def error(self, key: str, option: str, found: str) -> UsageError:
+        """The error of an option, by what the file has at a key of `[import]`."""
+        message = f"{option}: {self._place(key)} has {found}"
+        return UsageError(message, "edit the file, or import under another name: --name NAME")
+
+    def check_options(self, options: ImportOptions, table: ImportTable) -> None:
+        """Refuses options that say something else than the table.
+
+        Raises:
+            UsageError: the first of them.
+        """
+        recorded: dict[str, Any] = msgspec.to_builtins(table)
+        values = options.recorded
+        for name, key in KEYS.items():
+            if name not in values or (name == "seed" and options.seed == NO_SEED and not recorded[key]):
+                continue
+            given = values[name]
+            if given == (list(recorded[key]) if isinstance(recorded[key], tuple) else recorded[key]):
+                continue
+            if isinstance(given, str) and str(recorded[key]).endswith((f".{given}", f"/{given}")):
+                continue  # the last parts of a dotted name
+            found = f"{key} = {_shown(recorded[key])}"
+            self.check(key, {name: given}, f"{OPTIONS[name]} {_shown(given)}", found)
+
+    def _place(self, key: str) -> str:
+        line = document.line_of(self._content, key)
+        return f"{self._file}, line {line}" if line else f"{self._file} [import]"
 
 
-def _check_rungs(
-    request: Request, ladder: Ladder, runs: Sequence[TrackedRun], table: ImportTable, file: str, text: str
-) -> None:
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "[]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if value not in (None, "") else '""'
+
+
+def _check_rungs(request: Request, ladder: Ladder, runs: Sequence[TrackedRun], differences: Differences) -> None:
     """Refuses options about rungs that would make other ones than the file has."""
-    given = request.options
-    declared = [(rung.name, rung.where, ladder.bases[rung.name]) for rung in ladder.rungs]
+    given, recorded = request.options, request.options.recorded
+    declared = rungs.declared(ladder)
     found = f"the rungs {', '.join(rung.name for rung in ladder.rungs)}"
     if given.ladder is not None:
         other = load_ladder(given.ladder)
-        if [(rung.name, rung.where, other.bases[rung.name]) for rung in other.rungs] != declared:
-            raise contradiction(f"--ladder {given.ladder}", found, file, text, "rung")
+        if rungs.declared(other) != declared:
+            same = {"ladder": given.ladder, "rungs": rungs.declared(other)}
+            differences.check("rung", same, f"--ladder {given.ladder}", found)
+    base_given = {"base": recorded.get("base")}
     if given.by:
         by = [understanding.resolved_name(name, understanding.paths_of(runs), "--by") for name in given.by]
         base = {understanding.resolved_name(name, by, "--base"): value for name, value in given.base.items()}
         made = rungs.by_values(runs, by, base)
-        if [(rung.name, rung.where, rung.on) for rung in made] != declared:
+        if [[rung.name, rung.where, rung.on] for rung in made] != declared:
             more = [rung.name for rung in made if rung.name not in ladder.bases]
             found += f", without {', '.join(more)}" if more else ", with other conditions or bases"
-            raise contradiction(f"--by {','.join(given.by)}", found, file, text, "rung")
+            differences.check("rung", {"by": recorded["by"]} | base_given, f"--by {','.join(given.by)}", found)
     elif given.base:
         shown_base = ",".join(f"{name}={value}" for name, value in given.base.items())
-        raise contradiction(f"--base {shown_base}", found, file, text, "rung")
+        differences.check("rung", base_given, f"--base {shown_base}", found)

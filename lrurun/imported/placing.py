@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, structs
 
@@ -16,7 +16,7 @@ from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
 from lrurun.config.schema import SETTINGS, ImportedConfig, Origin, Reading
 from lrurun.errors import UsageError, plural
-from lrurun.imported import cautions, choosing, repeats, rungs, scoring, sources, understanding
+from lrurun.imported import cautions, choosing, item_results, repeats, rungs, scoring, sources, understanding
 from lrurun.imported.recording import CONTENTS, Known, Placed
 from lrurun.imported.scoring import LastAndBest, ScoredRun
 from lrurun.imported.sources import OpenedSource, ReadRuns
@@ -38,6 +38,8 @@ class Understood(Struct, frozen=True, kw_only=True):
     is_new: bool
     """Whether the file is to be written."""
     table: ImportTable
+    request: Mapping[str, Any]
+    """What the user asked for, where the file is to be written; else empty."""
     plan: planning.Plan
     sources: list[OpenedSource]
     counts: dict[str, int]
@@ -66,8 +68,14 @@ class Earlier(Struct, frozen=True, kw_only=True):
     """The digest of all that was read of it."""
 
 
-EarlierRuns = Callable[[str, Reading], Sequence[Earlier]]
-"""Task and reading -> the imported runs that the ledger has of them."""
+class EarlierImports(Protocol):
+    """What a ledger has of earlier imports."""
+
+    def runs(self, task: str, reading: Reading) -> Sequence[Earlier]:
+        """The imported runs of a task with this reading."""
+
+    def request(self, task: str) -> Mapping[str, Any]:
+        """What the user asked for when the file of the task was written; empty if that is not known."""
 
 
 class Basis(Struct, frozen=True, kw_only=True):
@@ -76,6 +84,7 @@ class Basis(Struct, frozen=True, kw_only=True):
     target: Path
     text: str
     is_new: bool
+    request: Mapping[str, Any]
     table: ImportTable
     ladder: Ladder
     recipe: Recipe
@@ -92,7 +101,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     table, ladder = basis.table, basis.ladder
     scored: list[ScoredRun] = []
     both: dict[str, list[LastAndBest | None]] = {metric: [] for metric in basis.for_steps}
-    metrics = [*sources.needed(table), *basis.for_steps]
+    metrics = sources.needed(table, basis.opened, basis.for_steps)
     for run, source in sources.with_curves(basis.read, basis.opened, metrics):
         scored.append(scoring.scored(run, source.tracker, table))
         for metric, of_metric in both.items():
@@ -105,8 +114,8 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     scoring.check_best(scored, table, "--at best" if basis.is_new else f"{shown(basis.target)} [import], at")
     current = {sources.origin_of(run.run, run.tracker) for run in scored}
     # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
-    gone_runs = [] if basis.is_new else [run for run in basis.earlier if not _is_there(run.run, current)]
-    vanished = [_scored_again(run, table) for run in gone_runs]
+    gone_runs = [run for run in basis.earlier if not _is_there(run.run, current)]
+    vanished = [] if basis.is_new else [_scored_again(run, table) for run in gone_runs]
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
@@ -135,8 +144,9 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
                     kept.append((place, ids[place.origin]))
                 else:
                     placed.append(place)
+    placed, of_items = item_results.checked(placed, table)
     counted = {choice.rung: choice.train for choice in choices}
-    others = [*seeded.cautions, *choosing.on_choices(choices, table)]
+    others = [*seeded.cautions, *choosing.on_choices(choices, table), *of_items]
     chosen = tuple(choice.sentence for choice in choices if choice.sentence)
     plan, found_cautions = _planned(basis, counted, others)
     counts: dict[str, int] = {source.name: 0 for source in basis.opened}
@@ -146,6 +156,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         target=basis.target,
         text=basis.text,
         is_new=basis.is_new,
+        request=basis.request,
         table=table,
         plan=plan,
         sources=basis.opened,
@@ -158,6 +169,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         cautions=tuple(found_cautions),
         sentences=(
             *basis.sentences,
+            *(fresh_sentences(basis, len(gone_runs)) if basis.is_new and basis.earlier else ()),
             *rung_sentences(ladder, placed, kept, by),
             *chosen,
             *seeded.sentences,
@@ -271,8 +283,16 @@ def seed_sentences(table: ImportTable, runs: Sequence[TrackedRun]) -> list[str]:
     if not table.seed:
         why = understanding.no_seeds(runs) or "no setting has them"
         return [f"seeds: {why}: the runs of a rung are numbered, and that they are independent is your word"]
-    values = {repr(run.settings.get(table.seed)) for run in runs} - {"None", "''"}  # whatever they are
+    values = {understanding.text_of(run.settings.get(table.seed)) for run in runs} - {"none", ""}  # whatever they are
     return [f"seeds: the setting {table.seed}, with {plural(len(values), 'value')}"]
+
+
+def fresh_sentences(basis: Basis, gone: int) -> list[str]:
+    sentence = f"{basis.recipe.task} was imported before; without {basis.recipe.path}, it begins again"
+    if gone:
+        verb = "does" if gone == 1 else "do"
+        sentence += f", so that {plural(gone, 'run')} that the source no longer has {verb} not count"
+    return [sentence]
 
 
 def rung_sentences(

@@ -84,10 +84,9 @@ def runs(
             for run in source.runs(None):
                 found = remaining.pop(origin_of(run, source.tracker), None)
                 if found is not None:
-                    rescored = scoring.scored(run, source.tracker, table)
-                    yield imported_run(
-                        structs.replace(found, scored=rescored), run, task, table, source, with_curves=True
-                    )
+                    usable = structs.replace(run, items=found.scored.run.items)
+                    rescored = structs.replace(found, scored=scoring.scored(usable, source.tracker, table))
+                    yield imported_run(rescored, usable, task, table, source, with_curves=True)
     of_tracker = {source.tracker: source for source in sources}
     for found in remaining.values():
         made = imported_run(found, found.scored.run, task, table, of_tracker[found.scored.tracker], with_curves=False)
@@ -103,7 +102,7 @@ def imported_run(
     scored = placed.scored
     curves = scoring.recorded_curves(run, table) if with_curves else {}
     contents = digest(run, scored)
-    items = {} if run.items is None or scored.result is None else {table.result: _items(run.items)}
+    items = {} if run.items is None or scored.result is None else {table.result: item_results(run.items)}
     return ImportedRun(
         config=placed.config(task, table),
         state=scored.state,
@@ -119,7 +118,8 @@ def imported_run(
     )
 
 
-def _items(items: Sequence[float]) -> ItemResults:
+def item_results(items: Sequence[float]) -> ItemResults:
+    """The results of a run on the items of its test set, whose names are not known."""
     return ItemResults(test_set=TestSet(count=len(items)), sums=np.asarray(items, np.float64))
 
 
@@ -183,16 +183,25 @@ def instance_of(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
     return ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, plan.recipe.task, kind="imported")
 
 
-def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan, record: ImportRecord) -> None:
+def record(
+    ledger: Ledger,
+    instance: LadderInstance,
+    plan: planning.Plan,
+    record: ImportRecord,
+    request: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Records the documents of an instance and what the import knew, unless both are recorded as they are, and no
-    instance of the task was imported since."""
+    instance of the task was imported since. `request` is what the user asked for, where the file is written."""
     from lrurun.instances import documents, import_record
 
     documents.record(ledger, instance, plan)
     of_task = {other.key for other in ledger.ladders(None, instance.task)}
     imports = [key for key, _ in ledger.events_of_ladders(import_record.IMPORTED) if key in of_task]
-    if imports[-1:] != [instance.key] or import_record.newest(ledger, instance) != record:
+    is_recorded = imports[-1:] == [instance.key] and import_record.newest(ledger, instance) == record
+    if not is_recorded or (request and request != import_record.newest_request(ledger, instance.task)):
         table: dict[str, Any] = msgspec.to_builtins(record)
+        if request:
+            table[import_record.REQUEST] = dict(request)
         ledger.event(import_record.IMPORTED, _sentence(record), table, ladder=instance.key)
 
 

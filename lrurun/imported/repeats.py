@@ -25,9 +25,10 @@ from msgspec import Struct, structs
 
 from lrurun import floats
 from lrurun.errors import UsageError, plural
-from lrurun.imported.choosing import combination, comparable
+from lrurun.imported.choosing import combination
 from lrurun.imported.scoring import BEST_STEP
 from lrurun.instances.import_record import Caution
+from lrurun.ledger.where.grammar import comparable
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable

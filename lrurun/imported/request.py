@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,11 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.config.imported import ImportTable
 from lrurun.config.ladder import NAME
 from lrurun.data import tasks
 from lrurun.errors import UsageError
-from lrurun.imported import document
 
 NO_SEED = "none"
 """The value of `--seed-column` where no setting has the seed, so that runs are numbered."""
@@ -49,8 +46,26 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     @property
     def values(self) -> dict[str, Any]:
         """Key of `[import]` -> value, of those that are given."""
-        table = {key: getattr(self, name) for name, key in KEYS.items() if getattr(self, name) not in (None, ())}
-        return table
+        return {KEYS[name]: value for name, value in self.recorded.items() if name in KEYS}
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Field -> value, of those that are given, as JSON keeps them."""
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return {name: value for name, value in fields.items() if value not in (None, [], {})}
+
+
+OPTIONS = {
+    "kind": "--from",
+    "seed": "--seed-column",
+    **{name: f"--{name.replace('_', '-')}" for name in ImportOptions.__struct_fields__ if name not in ("kind", "seed")},
+}
+"""Field -> the option of the command."""
+KEYS = {
+    "kind": "from",
+    **{name: name for name in ImportOptions.__struct_fields__ if name not in ("kind", "by", "base", "ladder")},
+}
+"""Field -> the key in `[import]`; rungs have tables of their own."""
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -113,57 +128,7 @@ def checked_name(name: str, where: str) -> str:
     return name
 
 
-# Options beside a file
-
-OPTIONS = {
-    "kind": "--from",
-    "seed": "--seed-column",
-    **{name: f"--{name.replace('_', '-')}" for name in ImportOptions.__struct_fields__ if name not in ("kind", "seed")},
-}
-"""Field -> the option of the command."""
-KEYS = {
-    "kind": "from",
-    **{name: name for name in ImportOptions.__struct_fields__ if name not in ("kind", "by", "base", "ladder")},
-}
-"""Field -> the key in `[import]`; rungs have tables of their own."""
-
-
-def contradictions(options: ImportOptions, table: ImportTable, file: str, content: str) -> Iterator[UsageError]:
-    """Errors of options that say something else than the file."""
-    recorded: dict[str, Any] = msgspec.to_builtins(table)
-    for name, key in KEYS.items():
-        given = getattr(options, name)
-        if name == "seed" and given == NO_SEED and not recorded[key]:
-            continue
-        if given in (None, ()) or _plain(given) == _plain(recorded[key]):
-            continue
-        if (
-            isinstance(given, str)
-            and isinstance(recorded[key], str)
-            and recorded[key].endswith((f".{given}", f"/{given}"))
-        ):
-            continue  # the last parts of a dotted name
-        shown = _shown(recorded[key])
-        yield contradiction(f"{OPTIONS[name]} {_shown(given)}", f"{key} = {shown}", file, content, key)
-
-
-def contradiction(option: str, found: str, file: str, content: str, key: str) -> UsageError:
-    """The error of an option that says something else than the file."""
-    line = document.line_of(content, key)
-    at = f"{file}, line {line}" if line else f"{file} [import]"
-    return UsageError(f"{option}: {at} has {found}", "edit the file, or import under another name: --name NAME")
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "[]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if value not in (None, "") else '""'
+# Values of options
 
 
 def parsed_at(text: str) -> str | int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -13,14 +13,11 @@ from lrurun.config.ladder import Ladder
 from lrurun.config.resolve import Difference
 from lrurun.errors import UsageError, hint_for, nearest_hint
 from lrurun.imported import conditions, understanding
+from lrurun.ledger.where.grammar import comparable, comparisons
 from lrurun.trackers import TrackedRun, Value
 
-Key = tuple[str | None, ...]
-"""The values of the settings of `--by` as texts; None where a run has no value."""
-
-
-def _shown(value: str | None) -> str:
-    return "none" if value is None else value
+Key = tuple[str, ...]
+"""The values of the settings of `--by`, as equal ones have them in common."""
 
 
 class NewRung(Struct, frozen=True, kw_only=True):
@@ -47,32 +44,33 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
     Raises:
         UsageError: no combination has the values of `base`, or no condition can name a value.
     """
-    found: dict[Key, dict[str, list[Value]]] = {}
+    found: dict[Key, tuple[Value, ...]] = {}
     counts: Counter[Key] = Counter()
     for run in runs:
-        values = [run.settings.get(name) for name in by]
-        key = tuple(None if value is None else understanding.text_of(value) for value in values)
+        values = tuple(run.settings.get(name) for name in by)
+        key = tuple(map(comparable, values))
         counts[key] += 1
-        of_key = found.setdefault(key, {name: [] for name in by})
-        for name, value in zip(by, values, strict=True):
-            if value not in of_key[name]:
-                of_key[name].append(value)
+        found.setdefault(key, values)
     keys = list(found)
+    of_setting = {name: [values[k] for values in found.values()] for k, name in enumerate(by)}
     if base:
-        keys = _with_first(keys, by, base)
-    names = _names(keys, by, {name: _is_named_by_setting(found, name) for name in by})
+        keys = _with_first(found, by, base)
+    names = _names([found[key] for key in keys], by, {name: _are_numbers(of_setting[name]) for name in by})
     rungs: list[NewRung] = []
     for position, key in enumerate(keys):
         near = [k for k in range(position) if _apart(keys[k], key) == 1]
         on = None if position == 0 else near[0] if len(near) == 1 else 0
         apart = () if on is None else tuple(name for k, name in enumerate(by) if keys[on][k] != key[k])
-        where = " and ".join(conditions.equals(name, values) for name, values in found[key].items())
+        values = found[key]
+        where = " and ".join(
+            conditions.equals(name, value, of_setting[name]) for name, value in zip(by, values, strict=True)
+        )
         rungs.append(
             NewRung(
                 name=names[position],
                 where=where,
                 on=None if on is None else names[on],
-                values={name: _shown(value) for name, value in zip(by, key, strict=True)},
+                values={name: understanding.text_of(value) for name, value in zip(by, values, strict=True)},
                 apart=apart,
                 runs=counts[key],
             )
@@ -84,40 +82,40 @@ def _apart(one: Key, other: Key) -> int:
     return sum(a != b for a, b in zip(one, other, strict=True))
 
 
-def _with_first(keys: list[Key], by: Sequence[str], base: Mapping[str, str]) -> list[Key]:
+def _with_first(found: Mapping[Key, Sequence[Value]], by: Sequence[str], base: Mapping[str, str]) -> list[Key]:
     """The combinations with the first one first that has the values of `base`."""
-    for name, value in base.items():
-        known = list(dict.fromkeys(_shown(key[list(by).index(name)]) for key in keys))
+    texts = {key: list(map(understanding.text_of, values)) for key, values in found.items()}
+    wanted = {list(by).index(name): value for name, value in base.items()}
+    for k, value in wanted.items():
+        known = list(dict.fromkeys(of_key[k] for of_key in texts.values()))
         if value not in known:
             raise UsageError(
-                f"--base {name}={value}: no run has this value", hint_for(value, known, f"values of {name}")
+                f"--base {by[k]}={value}: no run has this value", hint_for(value, known, f"values of {by[k]}")
             )
-    wanted = {list(by).index(name): value for name, value in base.items()}
-    matching = [key for key in keys if all(_shown(key[k]) == value for k, value in wanted.items())]
-    matching.sort(key=lambda key: None in key)  # a text "none" comes before no value
+    matching = [key for key in found if all(texts[key][k] == value for k, value in wanted.items())]
+    matching.sort(key=lambda key: None in found[key])  # a text "none" comes before no value
     if not matching:
         shown = ",".join(f"{name}={value}" for name, value in base.items())
         raise UsageError(f"--base {shown}: no run has these values together", "name the values of a rung")
-    return [matching[0], *(key for key in keys if key != matching[0])]
+    return [matching[0], *(key for key in found if key != matching[0])]
 
 
-def _is_named_by_setting(found: Mapping[Key, Mapping[str, list[Value]]], name: str) -> bool:
-    """Whether the values of a setting say little without its name: numbers, and what is true or false."""
-    values = [value for of_key in found.values() for value in of_key[name] if value is not None]
-    return all(isinstance(value, int | float) for value in values)
+def _are_numbers(values: Iterable[Value]) -> bool:
+    """Whether values say little without the name of their setting: numbers, and what is true or false."""
+    return all(isinstance(value, int | float) for value in values if value is not None)
 
 
-def _names(keys: Sequence[Key], by: Sequence[str], with_setting: Mapping[str, bool]) -> list[str]:
+def _names(combinations: Sequence[Sequence[Value]], by: Sequence[str], with_setting: Mapping[str, bool]) -> list[str]:
     """The names of rungs: their values, as in "layer-adam"; a number has its setting before it, as in "depth-4"."""
     names: list[str] = []
-    for key in keys:
+    for values in combinations:
         parts = []
-        for name, value in zip(by, key, strict=True):
-            last = re.split(r"[./]", name)[-1]
+        for name, value in zip(by, values, strict=True):
+            last, text = re.split(r"[./]", name)[-1], understanding.text_of(value)
             if value is None:
                 parts.append(_plain(f"no-{last}"))
             else:
-                parts.append(_plain(f"{last}-{value}" if with_setting[name] else value or "empty"))
+                parts.append(_plain(f"{last}-{text}" if with_setting[name] else text or "empty"))
         plain = re.sub(r"^[^A-Za-z0-9]+", "", "-".join(parts))[:80] or "rung"
         name = plain.removesuffix(".toml")
         number = 1
@@ -135,6 +133,11 @@ def _plain(text: str) -> str:
 
 
 # Which runs a rung has
+
+
+def declared(ladder: Ladder) -> list[list[str | None]]:
+    """The name, the condition and the base of each rung."""
+    return [[rung.name, rung.where, ladder.bases[rung.name]] for rung in ladder.rungs]
 
 
 class Sorted(Struct, frozen=True, kw_only=True):
@@ -157,10 +160,15 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         rung.name: conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where")
         for rung in ladder.rungs
     }
+    compared = {each.name for condition in parsed.values() for each in conditions.comparisons(condition)}
     members: dict[str, list[int]] = {name: [] for name in parsed}
     outside: list[int] = []
+    known: dict[str, list[str]] = {}  # what many runs have in common is compared once
     for index, (run, tracker) in enumerate(runs):
-        fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
+        values = repr([conditions.value_of(name, run, tracker) for name in compared])
+        if (fitting := known.get(values)) is None:
+            fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
+            known[values] = fitting
         if len(fitting) > 1:
             title = titles_of([run for run, _ in runs])[index]
             raise UsageError(
@@ -171,7 +179,7 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         (members[fitting[0]] if fitting else outside).append(index)
     for name, found in members.items():
         if not found:
-            raise _empty(ladder, name, [run for run, _ in runs])
+            raise _empty(ladder, name, runs)
     return Sorted(members=members, outside=outside)
 
 
@@ -179,17 +187,18 @@ def _where(ladder: Ladder, name: str) -> str:
     return next(rung.where for rung in ladder.rungs if rung.name == name)
 
 
-def _empty(ladder: Ladder, name: str, runs: Sequence[TrackedRun]) -> UsageError:
+def _empty(ladder: Ladder, name: str, runs: Sequence[tuple[TrackedRun, str]]) -> UsageError:
     """The error of a rung without runs, with what the settings of its condition are in the source."""
     text = _where(ladder, name)
-    names = conditions.names_of(understanding.paths_of(runs))
+    names = conditions.names_of(understanding.paths_of([run for run, _ in runs]))
     hints = []
-    for comparison in conditions.comparisons(conditions.parse(text, names, ladder.path)):
+    for comparison in comparisons(conditions.parse(text, names, ladder.path)):
         path = comparison.name
-        values = [understanding.text_of(conditions.value_of(path, run)) for run in runs]
-        known = list(dict.fromkeys(values))
-        if comparison.operator == "=" and comparison.text not in known:
+        if comparison.operator == "=" and not any(conditions.holds(comparison, run, tracker) for run, tracker in runs):
+            known = list(understanding.texts_of(conditions.value_of(path, run, tracker) for run, tracker in runs))
             near = nearest_hint(comparison.text, known)
+            if comparison.text in known:
+                near = f"without quotes, {comparison.text} is the number;"
             listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
             hints.append(f"{near or ''} values of {path}: {listed}".strip())
     hint = hints[0] if hints else "change the condition, or remove the rung"
@@ -221,15 +230,10 @@ def settings_of(runs: Sequence[TrackedRun], without: Collection[str]) -> RungSet
     shared: dict[str, Any] = {}
     for path in understanding.paths_of(runs):
         values = [run.settings.get(path) for run in runs]
-        if path not in without and len(set(map(understanding.text_of, values))) == 1:
+        if path not in without and len(set(map(comparable, values))) == 1:
             shared[path] = values[0]
     varying = {each.name: list(each.values) for each in understanding.varying(runs, without)}
     return RungSettings(shared=shared, varying=varying)
-
-
-def _is_same(one: Value, other: Value) -> bool:
-    """Whether two values are one: the text "none" is a value, and no value is none."""
-    return (one is None) == (other is None) and understanding.text_of(one) == understanding.text_of(other)
 
 
 def differences(
@@ -243,7 +247,7 @@ def differences(
         if path in compared
         and path not in rung.varying
         and path not in base.varying
-        and not _is_same(base.shared.get(path), rung.shared.get(path))
+        and comparable(base.shared.get(path)) != comparable(rung.shared.get(path))
     )
 
 

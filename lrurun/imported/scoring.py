@@ -41,6 +41,9 @@ _EXACT = 2**53
 """From here on, numbers of 64 bits with a fraction no longer have all whole numbers."""
 
 
+_WentBack = Literal["", "attempts", "writers"]
+
+
 class ScoredRun(Struct, frozen=True, kw_only=True):
     """A tracked run as the table `[import]` reads it."""
 
@@ -66,7 +69,7 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     none, or has not ended well."""
     at_only_value: bool = False
     """Whether it is scored at its only value, although the best step counts: it has no curves of both metrics."""
-    went_back: Literal["", "attempts", "writers"] = ""
+    went_back: _WentBack = ""
     """Why the steps of a curve that was read go back, if they do, see `attempts`."""
 
     @property
@@ -145,15 +148,15 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
     except UsageError as error:
         seed_error = error
     choice = _choice(run, table) if ended else None
-    curves = [run.curves[name] for name in (table.metric, table.metric_for_choice) if name in run.curves]
-    reasons = [ordered(curve).went_back for curve in curves]
+    ends = _ends(run, (table.metric, table.metric_for_choice))
+    reasons = {went_back for _, _, went_back in ends}
     return ScoredRun(
         run=_without_curves(run),
         tracker=tracker,
         seed=seed,
         state=state,
         result=result,
-        step=_step_of(run, curves),
+        step=_step_of(run, ends),
         why=reading.why,
         seed_error=seed_error,
         choice=choice if choice is None else choice / of_choice,
@@ -162,12 +165,25 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
     )
 
 
-def _step_of(run: TrackedRun, curves: Sequence[Curve]) -> int:
+def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _WentBack]]:
+    """Of each of these metrics that has steps, the step at which it ends, the greatest one that was recorded, and why
+    its steps go back. A tracker that tells ends without curves knows one reason."""
+    if run.ends is not None and not run.curves:
+        told = [run.ends[name] for name in metrics if name in run.ends]
+        return [(end, greatest, "attempts" if end < greatest else "") for end, greatest in told]
+    curves = [run.curves[name] for name in metrics if name in run.curves]
+    found = [(ordered(curve), int(np.max(curve.steps))) for curve in curves if len(curve.steps)]
+    return [
+        (int(of_steps.curve.steps[-1]), greatest, of_steps.went_back)
+        for of_steps, greatest in found
+        if len(of_steps.curve.steps)
+    ]
+
+
+def _step_of(run: TrackedRun, ends: Sequence[tuple[int, int, _WentBack]]) -> int:
     """The step that a run has reached: its greatest one, without what an abandoned attempt alone has reached."""
-    reached = max((int(np.max(curve.steps)) for curve in curves if len(curve.steps)), default=0)
-    ends = [int(of_last.steps[-1]) for curve in curves if len((of_last := one_per_step(curve)).steps)]
-    last = max(ends, default=0)
-    return last if ends and last < reached else max(run.last_step or 0, 0)
+    last, reached = (max((end[k] for end in ends), default=0) for k in range(2))
+    return last if last < reached else max(run.last_step or 0, 0)
 
 
 def _choice(run: TrackedRun, table: ImportTable) -> float | None:

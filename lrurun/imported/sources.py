@@ -95,6 +95,11 @@ def opened(names: Sequence[str], given: ImportOptions, folder: Path, frame: Any 
     return found
 
 
+def places(names: Sequence[str], folder: Path) -> list[str]:
+    """Where sources are, whatever their names; relative paths are from `folder`."""
+    return sorted(name if "://" in name else os.path.realpath(located_in(folder, name)) for name in names)
+
+
 def located_in(folder: Path, name: str) -> Path:
     """The path of a source, from the folder of its file; as short as one would type it."""
     path = Path(name).expanduser()
@@ -187,6 +192,14 @@ def with_columns(read: ReadRuns, opened: Sequence[OpenedSource], metrics: Sequen
     return list(changed.values())
 
 
-def needed(table: ImportTable) -> list[str]:
-    """The metrics whose curves decide scores."""
-    return [table.metric, *([table.metric_for_choice] if table.metric_for_choice else [])]
+def needed(table: ImportTable, opened: Sequence[OpenedSource], for_steps: Sequence[str] = ()) -> list[str]:
+    """The metrics whose curves decide scores, or cautions on them; those of `for_steps` would choose another step than
+    the last."""
+    if table.at == "last" and table.protocol != "best-of-test" and not for_steps and tell_ends(opened):
+        return []
+    return list(dict.fromkeys(name for name in (table.metric, table.metric_for_choice, *for_steps) if name))
+
+
+def tell_ends(opened: Sequence[OpenedSource]) -> bool:
+    """Whether all that last values need is read without curves, in much less time."""
+    return all(getattr(source.reader, "tells_ends", False) for source in opened)

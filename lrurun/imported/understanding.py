@@ -14,7 +14,8 @@ from msgspec import Struct, structs
 from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
-from lrurun.trackers import TrackedRun, Value
+from lrurun.ledger.where.grammar import comparable
+from lrurun.trackers import Direction, TrackedRun, Value
 
 _SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
 """Last parts of the names of seeds, the surest first."""
@@ -36,6 +37,22 @@ def last_part(path: str) -> str:
     return re.split(r"[./]", path)[-1].lower()
 
 
+def recorded_direction(runs: Iterable[TrackedRun], metric: str) -> Direction | None:
+    """Whether higher or lower values of a metric are better, as the tracker has it; None if it has not.
+
+    Raises:
+        UsageError: its studies differ.
+    """
+    found = {run.directions[metric]: run for run in runs if metric in run.directions}
+    if len(found) > 1:
+        projects = f"lower in {found['min'].project}, higher in {found['max'].project}"
+        raise UsageError(
+            f"{metric}: which values are better depends on the study: {projects}",
+            "import one of them with --project, or name --direction",
+        )
+    return next(iter(found), None)
+
+
 def is_number(value: Any) -> bool:
     """Whether the value of a setting is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -44,6 +61,14 @@ def is_number(value: Any) -> bool:
 def _number(value: Any) -> float | None:
     """The number in a column of scores, where those that are not finite are texts by now, see `sources.kept`."""
     return float(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
@@ -115,7 +140,14 @@ def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapp
     if any(is_number(value) for value in values):
         return
     if values:
-        raise UsageError(f"{option} {name}: is no number, found {setting(values[0])!r}", "name a column with numbers")
+        texts = [value for value in values if not _reads_as_number(value)]
+        others = len(values) - len(texts)
+        hint = (
+            f"correct it in the source, which has {plural(others, 'number')} there"
+            if others
+            else "name a column with numbers"
+        )
+        raise UsageError(f"{option} {name}: is no number, found {setting(texts[0] if texts else values[0])!r}", hint)
     if any(name in run.settings for run in runs):
         raise UsageError(f"{option} {name}: no run has a value of it", "name another metric, or import finished runs")
     numbers = [path for path in dict.fromkeys(path for run in runs for path in run.settings) if _is_column(runs, path)]
@@ -173,10 +205,26 @@ class Varying(Struct, frozen=True, kw_only=True):
 
 
 def text_of(value: Value) -> str:
-    """The value of a setting as a text, which a number and a text that looks like it share."""
+    """The value of a setting as people read it. Unequal values may share it: `comparable` tells them apart."""
     if isinstance(value, list):
         return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
-    return setting(value)
+    return setting(0 if value == 0 and not isinstance(value, bool) else value)  # -0.0 is 0
+
+
+def texts_of(values: Iterable[Value]) -> dict[str, int]:
+    """The different values as people read them -> the number of times that each is there, in the order in which they
+    are found. A text that reads as another value does has quotes."""
+    counts: Counter[str] = Counter()
+    first: dict[str, Value] = {}
+    for value in values:
+        key = comparable(value)
+        first.setdefault(key, value)
+        counts[key] += 1
+    plain = Counter(map(text_of, first.values()))
+    return {
+        repr(value) if isinstance(value, str) and plain[value] > 1 else text_of(value): counts[key]
+        for key, value in first.items()
+    }
 
 
 def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
@@ -191,13 +239,13 @@ def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[V
     for path in paths_of(runs):
         if path in without or last_part(path) in (*_NO_SETTINGS, *_SEEDS):
             continue
-        values = Counter(text_of(run.settings.get(path)) for run in runs)
+        values = texts_of(run.settings.get(path) for run in runs)
         present = [value for run in runs if (value := run.settings.get(path)) is not None]
         is_all_numbers = all(is_number(value) for value in present)
         is_unique = len(values) == len(runs) > 3
         if len(values) < 2 or (is_unique and (not is_all_numbers or any(isinstance(v, float) for v in present))):
             continue
-        found.append(Varying(name=path, values=dict(values), is_number=is_all_numbers))
+        found.append(Varying(name=path, values=values, is_number=is_all_numbers))
     return found
 
 
@@ -253,6 +301,8 @@ def no_seeds(runs: Sequence[TrackedRun]) -> str:
             other = next((value for value in values if not _is_whole(value)), None)
             if other is not None:
                 return f"{path} has values that are no whole numbers, as {setting(other)}"
+            if len(set(map(text_of, values))) > 1:
+                return f"the setting {path} is left aside, as asked for"
             if values:
                 return f"{path} is {setting(values[0])} in all runs"
     return ""

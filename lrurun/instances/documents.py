@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,12 +89,15 @@ def _table(value: Any) -> Any:
     if isinstance(value, Struct):
         return {
             field.encode_name: _table(getattr(value, field.name))
-            for field in structs.fields(value)
+            for field in _fields(type(value))
             if field.required or getattr(value, field.name) not in (None, "", (), [], {})
         }
     if isinstance(value, dict):
         return {name: _table(part) for name, part in value.items()}
     return [_table(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+_fields = cache(structs.fields)
 
 
 def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:

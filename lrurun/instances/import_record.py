@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 IMPORTED = "imported"
 """Kind of the event of an instance that records an import."""
+REQUEST = "request"
+"""The key of such an event with what the user asked for, where that import wrote its file."""
 
 
 class Caution(Struct, frozen=True, kw_only=True):
@@ -60,6 +63,15 @@ class ImportRecord(Struct, frozen=True, kw_only=True):
     chose are members with the stage "tune"."""
     cautions: tuple[Caution, ...] = ()
     """In order: what weighs most comes first."""
+
+
+def newest_request(ledger: Ledger, task: str) -> Mapping[str, Any]:
+    """What the user asked for when the file of a task was last written by an import; empty if that is not known."""
+    keys = {instance.key for instance in ledger.ladders(None, task) if instance.kind == "imported"}
+    for key, event in reversed(ledger.events_of_ladders(IMPORTED)):
+        if key in keys and isinstance(request := (event.payload or {}).get(REQUEST), dict):
+            return request
+    return {}
 
 
 def newest(ledger: Ledger, instance: LadderInstance) -> ImportRecord | None:

@@ -134,9 +134,16 @@ def _permuted(pooled: Array, n: int, m: int) -> Array:
     """(draws,) W of the drawn permutations of the sorted pooled values (n + m,). Sides of equal size have each draw in
     both directions."""
     starts = np.unique(pooled, return_index=True)[1]
+    return _permuted_ties(tuple(starts.tolist()), n, m)
+
+
+@lru_cache(maxsize=4)
+def _permuted_ties(starts: tuple[int, ...], n: int, m: int) -> Array:
+    """(draws,) W of the drawn permutations of sorted values, of which equal ones reach from one of `starts` to the
+    next: nothing else of the values counts."""
+    bounds = np.array([*starts, n + m])
     draws = _draws(n, m)
-    parts = [_drawn(chunk, starts, n, m) for chunk in np.array_split(draws, -(-draws.size // _CHUNK))]
-    w = np.concatenate(parts)
+    w = np.concatenate([_drawn(chunk, bounds, n, m) for chunk in np.array_split(draws, -(-draws.size // _CHUNK))])
     return np.concatenate([w, -w]) if n == m else w
 
 
@@ -144,19 +151,19 @@ _CHUNK = 100_000
 """Numbers of draws that are permuted at once: they fit into the cache of a processor."""
 
 
-def _drawn(chosen: NDArray[np.bool_], starts: NDArray[np.int64], n: int, m: int) -> Array:
-    """(draws,) W of the draws `chosen` (draws, n + m) of sorted values. Equal values reach from one of `starts` to the
-    next. All sums are of quarters, and exact."""
-    sizes = np.diff(starts, append=n + m)
-    below = np.cumsum(sizes) - sizes / 2  # values below each one, its equals counted half
-    own = np.add.reduceat(chosen, starts, axis=1, dtype=np.float64)
-    counts = np.cumsum(own, axis=1) - own / 2  # values of the first sample below each one
-    own_counts = own * counts
-    squares = np.einsum("ij,ij->i", own_counts, counts)
-    # sums over the first sample of what its values win, and of the squares, then the same of the second sample
-    won = own @ below - own_counts.sum(1)
-    won_squares = own @ below**2 - 2 * (own_counts @ below) + squares
-    lost_squares = counts**2 @ sizes - squares
+def _drawn(counted: NDArray[np.uint8], bounds: NDArray[np.int64], n: int, m: int) -> Array:
+    """(draws,) W of the draws `counted` (draws, n + m + 1) of sorted values, of which equal ones reach from one of
+    `bounds` to the next. All sums are whole numbers, and exact."""
+    has_ties = len(bounds) <= n + m
+    at_bounds = (counted[:, bounds] if has_ties else counted).astype(np.float64)
+    before, after = at_bounds[:, :-1], at_bounds[:, 1:]
+    own = after - before
+    twice_below = after + before  # values of the first sample below each one, its equals counted half, twice
+    twice_won = (bounds[1:] + bounds[:-1]) - twice_below  # what each value of the first sample wins
+    others = np.diff(bounds) - own
+    won = np.einsum("ij,ij->i", own, twice_won) / 2
+    won_squares = np.einsum("ij,ij,ij->i", own, twice_won, twice_won) / 4
+    lost_squares = np.einsum("ij,ij,ij->i", others, twice_below, twice_below) / 4
     first = _variance(won, won_squares, n) / (n * m**2)
     second = _variance(n * m - won, lost_squares, m) / (m * n**2)
     return _statistic(won / (n * m), np.sqrt(first + second))
@@ -169,9 +176,13 @@ def _variance(total: Array, squares: Array, n: int) -> Array:
 
 
 @lru_cache(maxsize=4)
-def _draws(n: int, m: int) -> NDArray[np.bool_]:
-    """(draws, n + m) which values are in the first sample, with a fixed seed."""
-    return np.random.default_rng([n, m]).random((DRAWS, n + m)).argsort(axis=1) < n
+def _draws(n: int, m: int) -> NDArray[np.uint8]:
+    """(draws, n + m + 1) how many of the values before each one are in the first sample, of n < 256; with a fixed
+    seed."""
+    is_first = np.random.default_rng([n, m]).random((DRAWS, n + m)).argsort(axis=1) < n
+    counted = np.zeros((DRAWS, n + m + 1), np.uint8)
+    np.cumsum(is_first, axis=1, out=counted[:, 1:])
+    return counted
 
 
 def _share(extreme: NDArray[np.bool_]) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import Connection, Table, and_, delete, exists, insert, select, update
+from sqlalchemy import Connection, Table, and_, delete, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.fingerprint import fingerprint
@@ -20,6 +20,7 @@ from lrurun.ledger.attempt import columns_of_result
 from lrurun.ledger.database.schema import (
     ENVIRONMENT,
     attempts,
+    document,
     events,
     exclusions,
     ladder_runs,
@@ -34,6 +35,7 @@ from lrurun.ledger.owner import this_process
 from lrurun.ledger.queue import add_memberships, id_of, newest_generations
 from lrurun.ledger.rows import Document, add_run_events, clean, code_version, numbered, pack_result, share, unpack
 from lrurun.ledger.values import State
+from lrurun.ledger.where.grammar import comparable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
     Curves = Mapping[str, Curve]
 
+SOURCE = "source"
+"""The entry of a run's origin with the name of the source that has it, as its import names it."""
 _ROWS, _RUNS, _SECONDS = 100_000, 250, 5.0
 """A transaction ends when it has so many rows of curves or runs, or its first run was read so many seconds ago: other
 processes wait for it, and a kill loses what it has."""
@@ -108,8 +112,10 @@ class Imports(Handle):
     def add_imported(self, runs: Iterable[ImportedRun]) -> dict[str, tuple[str, str]]:
         """Adds runs, each of them whole or not at all, in transactions of many.
 
-        A run that the ledger has with an equal digest stays as it is; one with another digest becomes a new generation,
-        which supersedes the old one and takes its place in all instances, with its tags, its notes and its exclusion.
+        A run that the ledger has with an equal digest and its seed stays as it is, but for the name of its source; any
+        other becomes a new generation, which supersedes the old one, with its tags, its notes and its exclusion. If
+        settings and seed are the same, it also takes the places of the old one in instances, whose conditions it meets
+        then. A digest has no seed that is a number which other runs decide, as the tracker has none.
         Returns fingerprint -> the id of its run, and what became of it: "new", "changed" or "equal".
 
         `runs` is read once, and no more of it than a transaction is in memory.
@@ -130,20 +136,24 @@ class Imports(Handle):
             lock(connection, ENQUEUE)
             existing = newest_generations(connection, new)
             numbers = [row.number for row in existing.values()]
-            rows = connection.execute(_DIGESTS.where(among(runs.c.number, numbers)))
-            digests = {key: _digest(text) for key, text in rows}
+            rows = connection.execute(_ENVIRONMENTS.where(among(runs.c.number, numbers)))
+            environments = {key: unpack(text) for key, text in rows}
             added: dict[str, ImportedRun] = {}
+            equal: dict[str, ImportedRun] = {}
             outcomes: dict[str, tuple[str, str]] = {}
             for key, run in new.items():
                 known = existing.get(key)
-                if known is not None and digests.get(key) == run.digest:
+                digest = environments.get(key, {}).get("digest")
+                if known is not None and digest == run.digest and known.seed == run.config.seed:
                     outcomes[key] = known.id, tried.get(key, "equal")
+                    equal[key] = run
                     continue
                 added[key] = run
                 tried[key] = "new" if known is None else "changed"
                 outcomes[key] = id_of(key, 1 if known is None else known.generation + 1), tried[key]
             if added:
                 self._add(connection, added, existing, outcomes)
+            _update_sources(connection, equal, existing, environments)
             return outcomes
 
     def _add(
@@ -174,7 +184,8 @@ class Imports(Handle):
         for key, run in added.items():
             write_items(connection, numbers[key], packed_items(run.items))
         replaced = {key: existing[key] for key in added if key in existing}
-        marks = _supersede(connection, [row.number for row in replaced.values()]) if replaced else {}
+        same = _with_same_settings(connection, added, replaced)
+        marks = _supersede(connection, [row.number for row in replaced.values()], same) if replaced else {}
         new_events: list[tuple[int, int | None, str, str]] = []
         for key, run in added.items():
             text = f"imported from {_named(run.config.origin)}"
@@ -182,6 +193,8 @@ class Imports(Handle):
                 text = f"{text}, changed since {replaced[key].id}"
                 if taken := marks.get(replaced[key].number):
                     text = f"{text}, whose {' and '.join(taken)} it has"
+                if replaced[key].number not in same:
+                    text = f"{text}; other settings or another seed, so that it takes no place of it"
             new_events.append((numbers[key], 1, "imported", text))
         lock(connection, EVENTS)
         if replaced:
@@ -204,16 +217,6 @@ class Imports(Handle):
                         "value": [None if value != value else value for value in some],
                     }
                     insert_columns(connection, metrics, columns)
-
-    @retried
-    def digests(self, fingerprints: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Fingerprint -> the id of the newest generation of an imported run, and the digest of what was read of it;
-        those that the ledger does not have are left out."""
-        with self._reading() as connection:
-            later = runs.alias()
-            newer = exists().where(later.c.fingerprint == runs.c.fingerprint, later.c.generation > runs.c.generation)
-            query = _DIGESTS.add_columns(runs.c.id).where(among(runs.c.fingerprint, fingerprints), ~newer)
-            return {key: (run_id, _digest(text)) for key, text, run_id in connection.execute(query)}
 
     @retried
     def set_members(self, ladder_key: str, members: Sequence[Member]) -> None:
@@ -268,7 +271,7 @@ def _batches(imported: Iterable[ImportedRun]) -> Iterator[dict[str, ImportedRun]
             origin = run.config.origin
             raise UsageError(
                 f"{origin.tracker}: the run {_named(origin)} is there twice, with different contents",
-                "name the source with one of them, or limit it with --project",
+                "import them under two names with --name, or add a column project where they are tables",
             )
         if key in batch.runs:
             continue
@@ -288,14 +291,45 @@ def _named(origin: Origin) -> str:
     return f"{origin.tracker} {place}"
 
 
-_DIGESTS = select(runs.c.fingerprint, ENVIRONMENT.label("environment")).join(
+_CONFIG = document(runs.c.config_id)
+"""The JSON text of the configuration of a run."""
+_ENVIRONMENTS = select(runs.c.fingerprint, ENVIRONMENT.label("environment")).join(
     attempts, and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
 )
 """Fingerprints of runs, and the environments of their newest attempts."""
 
 
-def _digest(environment: str) -> str:
-    return str(unpack(environment).get("digest", ""))
+def _update_sources(
+    connection: Connection,
+    equal: Mapping[str, ImportedRun],
+    existing: Mapping[str, Any],
+    environments: Mapping[str, dict[str, Any]],
+) -> None:
+    """Records of equal runs which source they are from now."""
+    moved: dict[int, Document] = {}
+    for key, run in equal.items():
+        origin, source = environments[key].get("origin", {}), _in_json(run.origin).get(SOURCE)
+        if source is not None and origin.get(SOURCE) != source:
+            moved[existing[key].number] = Document.pack(environments[key] | {"origin": {**origin, SOURCE: source}})
+    numbers = share(connection, moved.values()) if moved else {}
+    for run_number, environment in moved.items():
+        newest = select(runs.c.attempt).where(runs.c.number == run_number).scalar_subquery()
+        of_run = update(attempts).where(attempts.c.run == run_number, attempts.c.n == newest)
+        connection.execute(of_run.values(environment_id=numbers[environment]))
+
+
+def _with_same_settings(
+    connection: Connection, added: Mapping[str, ImportedRun], replaced: Mapping[str, Any]
+) -> set[int]:
+    """The runs with the settings and the seed of those that supersede them."""
+    query = select(runs.c.number, _CONFIG).where(among(runs.c.number, [row.number for row in replaced.values()]))
+    configs: dict[int, str] = dict(connection.execute(query).all())
+    return {
+        row.number
+        for key, row in replaced.items()
+        if row.seed == added[key].config.seed
+        and comparable(unpack(configs[row.number])["settings"]) == comparable(_in_json(added[key].config.settings))
+    }
 
 
 def _documents(run: ImportedRun) -> list[Document]:
@@ -407,11 +441,12 @@ _FOLLOWED = runs.join(
 """Runs, each with its next generation."""
 
 
-def _supersede(connection: Connection, old: Sequence[int]) -> dict[int, list[str]]:
-    """Marks runs as superseded, and gives their places in instances, their tags and their exclusions to the next
-    generations, for which they hold as well: origin and reading are the same. Returns run -> which marks it has."""
+def _supersede(connection: Connection, old: Sequence[int], same: Collection[int]) -> dict[int, list[str]]:
+    """Marks runs as superseded, and gives their tags and their exclusions to the next generations, for which they hold
+    as well: origin and reading are the same. Where settings and seed are the `same`, so are the places in instances.
+    Returns run -> which marks it has."""
     connection.execute(update(runs).where(among(runs.c.number, old)).values(superseded=1))
-    _copy(connection, ladder_runs, old, ("ladder", "rung", "stage", "position"), ladder_runs.c.id)
+    _copy(connection, ladder_runs, list(same), ("ladder", "rung", "stage", "position"), ladder_runs.c.id)
     marks: dict[int, list[str]] = {}
     for table, names, title in ((tags, ("name",), "tags"), (exclusions, ("why", "time"), "exclusion")):
         _copy(connection, table, old, names, table.c.run)

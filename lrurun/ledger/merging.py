@@ -210,14 +210,15 @@ _REST = (
     """,
 )
 
-# The newest generation of an imported run takes the places of earlier ones, in instances of either ledger, and what was
-# said about them.
+# The newest generation of an imported run takes what was said about earlier ones and, with their settings and seed,
+# their places in instances of either ledger.
 _IMPORTED = (
     """
     INSERT INTO {main}ladder_runs (ladder, run, rung, stage, position)
     SELECT m.ladder, newest.number, m.rung, m.stage, m.position
     FROM {main}ladder_runs m JOIN {main}stored_runs old ON old.number = m.run
         JOIN {main}stored_runs newest ON newest.fingerprint = old.fingerprint AND newest.superseded = 0
+            AND newest.config_id = old.config_id AND newest.seed = old.seed
     WHERE old.kind = 'imported' AND old.generation = (
         SELECT max(earlier.generation) FROM {main}ladder_runs n JOIN {main}stored_runs earlier ON earlier.number = n.run
         WHERE n.ladder = m.ladder AND earlier.fingerprint = old.fingerprint

@@ -45,7 +45,13 @@ def rebuild(path: Location, runs: Path) -> Rebuilt:
     ladder_paths = _sorted(sorted((runs / LADDERS_FOLDER).glob("*.json")), problems)
     if not run_paths:
         why = f"; {problems[0]}" if problems else ""
-        hint = "name the folder with --runs-dir FOLDER; imported runs have no records: import them again"
+        imported = ", ".join(
+            file.ladder.short_name
+            for file in _read(ladder_paths, LadderFile, problems)
+            if file.ladder.kind == "imported"
+        )
+        hint = "imported runs have no records: import them again with lrurun import"
+        hint = f"{imported}: {hint}" if imported else f"name the folder with --runs-dir FOLDER; {hint}"
         raise NotFoundError(f"{runs}: no readable records of runs{why}", hint)
 
     def has_checkpoint(folder: str) -> bool:

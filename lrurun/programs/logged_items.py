@@ -19,7 +19,6 @@ EXAMPLE = '{"step": 1, "items": "test/accuracy", "values": [1, 0, 1]}'
 COLUMNS = ("values", "weights", "groups", "ids")
 """The names of the lists of a line, which have an entry for each test item."""
 _NUMBERS, _LABELS = frozenset({int, float, bool}), frozenset({int, str, bool})
-_EPSILON = float(np.finfo(np.float32).eps)
 
 
 class WrongReport(LrurunError):
@@ -116,18 +115,9 @@ def check(name: str, results: ItemResults, score: float, program: ProgramTable |
             )
     if program is not None and program.test_items not in (None, count) and name.startswith("test/"):
         raise WrongReport(f"there are {count:,}, and the recipe has test_items = {program.test_items}", "correct one")
-    mean, tolerance = results.mean, _tolerance(results)
+    mean, tolerance = results.mean, results.tolerance
     if not abs(mean - score) <= tolerance:
         raise WrongReport(
             f"their mean is {mean:.9g}, and the score {score:.9g}, which may differ by {tolerance:.3g}",
             "log both from the same evaluation, and the score unrounded",
         )
-
-
-def _tolerance(results: ItemResults) -> float:
-    """By how much a mean may differ from the score: half a step where items are right or wrong, else what is lost where
-    a program sums in float32."""
-    count, weights = results.test_set.count, results.test_set.weights
-    size = float(np.abs(results.sums).sum() / (count if weights is None else weights.sum()))
-    rounding = max(8.0, math.sqrt(count)) * _EPSILON * size
-    return max(rounding, 0.5 / count) if results.is_counted else rounding

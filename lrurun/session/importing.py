@@ -14,10 +14,12 @@ from lrurun.errors import LrurunError, UsageError, check_type, plural
 from lrurun.imported import first_import, later_import, recording
 from lrurun.imported.placing import Earlier, Understood
 from lrurun.imported.request import ImportOptions, Request, parsed_at
+from lrurun.instances import import_record
 from lrurun.instances.import_record import ImportRecord
 from lrurun.instances.requests import LadderRequest
 from lrurun.reading.rows import ReportRows, Rows, shown_runs
 from lrurun.report import frame_columns
+from lrurun.runner import run_files
 from lrurun.session import opening
 from lrurun.session.arguments import AnyPath, check_whole, given_places, names_of_arguments, text_of, texts
 from lrurun.session.ladder import LadderSession
@@ -58,7 +60,7 @@ def understand(places: Places, request: Request) -> Understood:
         raise UsageError(f"{target}: there is no such file", "name a source of runs, or the file of an import")
     way = later_import if target.exists() else first_import
     with opening.read(places) as ledger:
-        made = way.understand(request, target, lambda task, reading: _earlier(ledger, task, reading))
+        made = way.understand(request, target, _EarlierImports(ledger))
     for source in made.sources:
         record = source.record(made.counts[source.name])
         version = f", {record.version}" if record.version else ""
@@ -73,23 +75,32 @@ def understand(places: Places, request: Request) -> Understood:
     return made
 
 
-def _earlier(ledger: Ledger, task: str, reading: Reading) -> list[Earlier]:
-    """The imported runs of a task that the ledger has with this reading, without superseded ones."""
-    found: dict[str, Run] = {}
-    for instance in ledger.ladders(None, task):
-        if instance.kind == "imported":
-            found |= {run.id: run for run in ledger.runs(instance.key)}
-    same = [run for run in found.values() if getattr(run.config, "reading", None) == reading]
-    attempts = ledger.newest_attempts([run.id for run in same])
-    environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
-    return [
-        Earlier(
-            run=run,
-            origin=environments.get(run.id, {}).get("origin", {}),
-            digest=environments.get(run.id, {}).get("digest", ""),
-        )
-        for run in sorted(same, key=lambda run: run.created_at)
-    ]
+class _EarlierImports(Struct, frozen=True):
+    """What the ledger has of earlier imports."""
+
+    ledger: Ledger
+
+    def runs(self, task: str, reading: Reading) -> list[Earlier]:
+        """The imported runs of a task with this reading, without superseded ones."""
+        found: dict[str, Run] = {}
+        for instance in self.ledger.ladders(None, task):
+            if instance.kind == "imported":
+                found |= {run.id: run for run in self.ledger.runs(instance.key)}
+        same = [run for run in found.values() if getattr(run.config, "reading", None) == reading]
+        attempts = self.ledger.newest_attempts([run.id for run in same])
+        environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
+        return [
+            Earlier(
+                run=run,
+                origin=environments.get(run.id, {}).get("origin", {}),
+                digest=environments.get(run.id, {}).get("digest", ""),
+            )
+            for run in sorted(same, key=lambda run: run.created_at)
+        ]
+
+    def request(self, task: str) -> Mapping[str, Any]:
+        """What the user asked for when the file of the task was written; empty if that is not known."""
+        return import_record.newest_request(self.ledger, task)
 
 
 def record(places: Places, made: Understood, *, scores_only: bool = False) -> Import:
@@ -119,9 +130,10 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
             cautions=made.cautions,
         )
         instance = recording.instance_of(ledger, made.plan)
-        recording.record(ledger, instance, made.plan, written)
+        recording.record(ledger, instance, made.plan, written, made.request)
         every = [*((place, ids[place.origin]) for place in made.placed), *made.kept]
         ledger.set_members(instance.key, recording.members(every))
+        run_files.keep_ladder(ledger, places.runs, instance.key)
     if made.is_new:
         _write(made)
     counts_text = f"{written.new} new runs, {written.changed} changed, {written.equal} as they were"

@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from lrurun import machine
-from lrurun.errors import UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, hint_for
 
 GROUP = "lrurun.trackers"
 FRAME = "frame"
@@ -47,6 +47,9 @@ write too; TensorBoard, whose files many tools write beside their own, is the la
 
 Value = str | int | float | bool | None | list[Any]
 """The value of a setting."""
+
+Direction = Literal["max", "min"]
+"""Whether higher or lower values of a metric are better."""
 
 State = Literal["finished", "crashed", "running"]
 """What a tracker says about the end of a run: it ended well; it failed or was killed; it has not ended, or the tracker
@@ -82,6 +85,11 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
     last_step: int | None = None
     """The greatest step of the run; None where no metric has steps."""
+    ends: dict[str, tuple[int, int]] | None = None
+    """Metric -> the step of its last value, and the greatest step that it has reached, which is another one where its
+    steps go back; None where only curves tell."""
+    directions: dict[str, Direction] = {}
+    """Metric -> its direction, of those for which the tracker records it."""
     curves: dict[str, Curve] = {}
     """Metric -> its curve, of those that were asked for and have steps."""
     items: list[float] | None = None
@@ -121,7 +129,8 @@ class Reader(Protocol):
     """Reads the runs of one tracker. The class is called with a Source, and nothing is read then.
 
     A reader of a tool that writes no metrics itself has `reads_metrics_file = True` too. Without it, a source with a
-    `metrics_file` is none of its own.
+    `metrics_file` is none of its own. One that is much faster without curves has `tells_ends = True`, and fills in
+    `ends`: where scores are last values, it is then asked for no curves.
     """
 
     name: str
@@ -186,13 +195,24 @@ def recognise(source: Source) -> type[Reader]:
 
     Raises:
         UsageError: there is no such file or folder, or none knows it.
+        LrurunError: it cannot be read now, or a file in it that might tell what it is: another process holds it.
     """
+    unread: LrurunError | None = None
     if source.frame is not None:
         return reader(FRAME)
     for name in names():
         candidate = reader(name)
-        if (_reads_metrics_file(candidate) or not source.metrics_file) and candidate.recognises(source):
-            return candidate
+        if source.metrics_file and not _reads_metrics_file(candidate):
+            continue
+        try:
+            if candidate.recognises(source):
+                return candidate
+        except LrurunError as error:
+            if source.path.is_file():
+                raise
+            unread = unread or error  # beside it there may be what another reader knows
+    if unread is not None:
+        raise unread
     if "://" not in source.name and not source.path.exists():
         found = "there is no such file or folder"
     elif source.metrics_file:
@@ -230,6 +250,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
         if isinstance(value, Mapping):
             settings |= flat(value, f"{path}.")
         else:
-            is_plain = value is None or isinstance(value, str | int | float | bool | list)
-            settings[path] = value if is_plain else str(value)
+            settings[path] = plain(value)
     return settings
+
+
+def plain(value: Any) -> Value:
+    """A value as one of a setting: others than texts, numbers, truth values, lists and nothing become texts."""
+    return value if value is None or isinstance(value, str | int | float | bool | list) else str(value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, TrackedRun, flat, numbers
+from lrurun.trackers import Curve, Source, TrackedRun, flat
 
 if TYPE_CHECKING:
     from aim import Repo
@@ -102,7 +102,7 @@ class AimReader:
             state="running" if run.active else "finished",
             state_text="active" if run.active else "",
             last={metric: float(curve.values[-1]) for metric, curve in series.items()},
-            last_step=numbers.last_step(series),
+            last_step=max((int(np.max(curve.steps)) for curve in series.values()), default=None),
             curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
             started_at=run.creation_time,
             ended_at=run.end_time,

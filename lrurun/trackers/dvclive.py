@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Curve, Source, TrackedRun, documents, flat, numbers, yaml
+from lrurun.trackers import Source, TrackedRun, documents, flat, folders, yaml
+from lrurun.trackers.points import Points, numbers_in
 
 METRICS = "metrics.json"
 PARAMETERS = "params.yaml"
@@ -20,8 +21,6 @@ CURVES = Path("plots", "metrics")
 """The folder with a TSV file for each metric; the folders in it are part of the metric's name."""
 FOLDER = "dvclive"
 """The folder that DVCLive writes by default: the run is then named by the folder around it."""
-DEPTH = 3
-"""How many levels of folders are searched for runs."""
 
 
 class DvcLiveReader:
@@ -36,7 +35,7 @@ class DvcLiveReader:
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        return next(_folders(source.path), None) is not None
+        return folders.is_seen(source, _is_run, _is_left_out)
 
     def version(self) -> str:
         return ""
@@ -45,13 +44,13 @@ class DvcLiveReader:
         self._notes = []
         root = _absolute(self.source.path)
         # one that was named is read although it may have nothing but metrics
-        folders = [root] if (root / METRICS).is_file() else list(_folders(root))
-        if not folders:
+        found = [root] if (root / METRICS).is_file() else list(_folders(root))
+        if not found:
             raise UsageError(
                 f"{self.source.name}: no folder of DVCLive, with {METRICS} and {PARAMETERS} or {CURVES}",
                 f"name the folder of a run, as in {FOLDER}, or one that has such folders",
             )
-        for folder in folders:
+        for folder in found:
             run = self._run(folder, root, curves)
             if not self.source.project or run.project == self.source.project:
                 yield run
@@ -64,23 +63,24 @@ class DvcLiveReader:
         named = folder.parent if folder.name == FOLDER else folder
         above = root if named != root and root in named.parents else named.parent
         summary = self._summary(folder)
-        series = dict(self._curves(folder))
-        last = {metric: float(curve.values[-1]) for metric, curve in series.items()}
+        points = Points(curves)
+        for metric, step, value in self._points(folder):
+            points.add(metric, value, step)
         for metric, value in summary.items():
-            if metric not in last:
-                last[metric] = value
-            elif not _agree(value, last[metric]):
+            if metric not in points.last:
+                points.add(metric, value, None)
+            elif not _agree(value, end := points.last[metric]):
                 self._notes.append(
-                    f"{folder}: {metric} is {value:g} in {METRICS} and {last[metric]:g} at the end of its curve,"
+                    f"{folder}: {metric} is {value:g} in {METRICS} and {end:g} at the end of its curve,"
                     " which is read: a summary may be of another step"
                 )
         return TrackedRun(
             id=named.relative_to(above).as_posix(),
             project=above.name,
             settings=self._settings(folder),
-            last=last,
-            last_step=numbers.last_step(series),
-            curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
+            last=points.last,
+            last_step=points.last_step,
+            curves=points.curves,
             place=str(folder),
         )
 
@@ -94,7 +94,7 @@ class DvcLiveReader:
             self._notes.append(f"{error.message}: its run is read without it")
             return {}
         table.pop("step", None)
-        return dict(_numbers(table))
+        return dict(numbers_in(table))
 
     def _settings(self, folder: Path) -> dict[str, Any]:
         """The parameters of a run; none, with a note, where the file is damaged."""
@@ -106,8 +106,8 @@ class DvcLiveReader:
             self._notes.append(f"{error.message}: its run is read without settings")
             return {}
 
-    def _curves(self, folder: Path) -> Iterator[tuple[str, Curve]]:
-        """The metrics of a run with their curves; points that cannot be read are left out, with a note."""
+    def _points(self, folder: Path) -> Iterator[tuple[str, int, float]]:
+        """Metric, step and value of the points of a run; points that cannot be read are left out, with a note."""
         for path in sorted((folder / CURVES).rglob("*.tsv")):
             metric = path.relative_to(folder / CURVES).with_suffix("").as_posix()
             try:
@@ -118,21 +118,32 @@ class DvcLiveReader:
             if bad:
                 others = f", as {len(bad) - 1} more are" if len(bad) > 1 else ""
                 self._notes.append(f"{path}: line {bad[0]} is no whole point of a curve and is left out{others}")
-            if found:
-                yield metric, numbers.curve(found)
+            for step, value in found:
+                yield metric, step, value
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folders of DVCLive in a folder, in the order of their names, or this one itself."""
-    root = _absolute(root)
-    for place, inner, names in os.walk(root):
-        folder = Path(place)
-        if (METRICS in names and PARAMETERS in names) or (folder / CURVES).is_dir():
-            inner.clear()
-            yield folder
-        # folders of DVC itself are hidden, and have copies of runs
-        is_deepest = len(folder.relative_to(root).parts) >= DEPTH
-        inner[:] = [] if is_deepest else sorted(name for name in inner if not name.startswith("."))
+    """The folders of DVCLive in and below a folder.
+
+    Raises:
+        LrurunError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError | None) -> None:
+        if error:
+            raise documents.unreadable(error.filename, error)
+
+    if root.is_dir():
+        yield from (folder for folder, is_run in folders.walk(root, _is_run, _is_left_out, refuse) if is_run)
+
+
+def _is_run(folder: Path, names: folders.Names) -> bool:
+    return (METRICS in names and PARAMETERS in names) or (folder / CURVES).is_dir()
+
+
+def _is_left_out(name: str) -> bool:
+    """Whether folders of this name are not looked into: those of DVC itself are hidden, and have copies of runs."""
+    return name.startswith(".")
 
 
 def _absolute(path: Path) -> Path:
@@ -166,15 +177,6 @@ def _points(path: Path) -> tuple[list[tuple[int, float]], list[int]]:
         found.pop()
         bad.append(number)
     return found, bad
-
-
-def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The metrics of nested tables, whose names DVCLive has split at slashes."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _numbers(value, f"{prefix}{key}/")
-        elif (number := numbers.number(value)) is not None:
-            yield f"{prefix}{key}", number
 
 
 def _agree(one: float, other: float) -> bool:

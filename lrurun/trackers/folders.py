@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lrurun.errors import LrurunError, UsageError, hint_for, plural
+from lrurun.errors import UsageError, hint_for, plural
 from lrurun.trackers import Source, TrackedRun, documents
 
 _SEEN_FIRST = 2_000
@@ -79,7 +79,7 @@ class FolderReader:
         def count_link(error: OSError | None) -> None:
             nonlocal links
             if error:
-                raise unreadable(Path(error.filename), error)
+                raise documents.unreadable(Path(error.filename), error)
             links += 1
 
         yield from (folder for folder, is_run in walk(root, self.is_run, self.is_left_out, count_link) if is_run)
@@ -176,20 +176,6 @@ def check_found(source: Source, title: str, looked_for: str, count: int, project
         )
 
 
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turns errors of reading a file into LrurunError."""
-    try:
-        yield
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def unreadable(path: Path, error: OSError) -> LrurunError:
-    """The error of a file or folder that cannot be read."""
-    return LrurunError(f"{path}: cannot be read: {error.strerror}", "check its permissions, and that of its folder")
-
-
 def items_in(folder: Path, name: str) -> list[float] | None:
     """The per-item results in the file of this name in the folder of a run; None if there is no such file.
 
@@ -203,7 +189,7 @@ def items_in(folder: Path, name: str) -> list[float] | None:
         return None
     if path.suffix == ".npy":
         try:
-            with reading(path):
+            with documents.reading(path):
                 array = np.load(path, allow_pickle=False)
         except ValueError as error:
             raise UsageError(f"{path}: is no array of numbers: {error}", "save one by numpy.save") from None

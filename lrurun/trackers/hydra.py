@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lrurun.errors import UsageError, nearest
-from lrurun.trackers import TrackedRun, flat, folders, yaml
+from lrurun.trackers import TrackedRun, documents, flat, folders, yaml
 from lrurun.trackers.folders import FolderReader, Names
 from lrurun.trackers.points import MetricsFile, Points
 
@@ -94,5 +94,5 @@ def _job(folder: Path) -> dict[str, Any]:
 
 def _files(folder: Path) -> list[str]:
     """The names of the files in a folder of a job that may have metrics."""
-    with folders.reading(folder):
+    with documents.reading(folder):
         return sorted(path.name for path in folder.iterdir() if path.suffix in (".json", ".jsonl", ".csv", ".tsv"))

@@ -108,6 +108,10 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
     results = {name.removeprefix(RESULT): value for name, value in last.items() if name.startswith(RESULT)}
     results |= json.loads(about.get("results", "{}"))  # event files have 32 bits
     curves = {name_of(name): curve for name, curve in run.curves.items()}
+
+    def is_curve(name: str) -> bool:
+        return not name.startswith(RESULT) and not (name.startswith(_TEST) and name in results)
+
     return structs.replace(
         run,
         settings=places | {path: value for path, value in settings.items() if not path.startswith("execution.")},
@@ -115,11 +119,8 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
         state_text=about["state"],
         last={name: value for name, value in last.items() if not name.startswith(RESULT)} | results,
         # The result is at the step of the best validation score, and the last point of such a curve is another score.
-        curves={
-            name: curve
-            for name, curve in curves.items()
-            if not name.startswith(RESULT) and not (name.startswith(_TEST) and name in results)
-        },
+        curves={name: curve for name, curve in curves.items() if is_curve(name)},
+        ends=None if run.ends is None else {name_of(k): end for k, end in run.ends.items() if is_curve(name_of(k))},
     )
 
 

@@ -1,16 +1,17 @@
-"""Numbers that trackers write in JSON or as texts, and curves of them."""
+"""Numbers that trackers write in JSON, or as texts.
+
+Three readers have rules of their own, since there a text may be a setting: a column of a CSV file has numbers or texts
+as a whole (`tables.csv`), one of JSON lines too, with the words of JavaScript alone (`tables.json_lines`), and a
+parameter of MLflow is a number only if Python would write it so (`mlflow.stores.typed`).
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
-from lrurun.trackers import Curve
-
+_WHOLE = re.compile(r" *-?[0-9]{1,19} *")
 _WORD = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -37,12 +38,14 @@ def step(value: Any) -> int | None:
     return None
 
 
-def curve(points: Iterable[tuple[int, float]]) -> Curve:
-    """The curve with these steps and values."""
-    steps, values = zip(*points, strict=True)
-    return Curve(steps=np.array(steps, np.int64), values=np.array(values, np.float64))
+def number_of_text(text: str) -> float | None:
+    """The number in a cell of a table; None if it has none. "nan" and "inf" are numbers."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
 
 
-def last_step(curves: Mapping[str, Curve]) -> int | None:
-    """The greatest step of the curves of a run; None where there are none."""
-    return max((int(np.max(curve.steps)) for curve in curves.values()), default=None)
+def step_of_text(text: str) -> int | None:
+    """The step in a cell of a table, also one that is written as a float; None if it has none."""
+    return int(text) if _WHOLE.fullmatch(text) and abs(int(text)) < 2**63 else step(number_of_text(text))

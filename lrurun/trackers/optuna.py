@@ -8,7 +8,7 @@ A study is a project, a trial is a run.
 * Settings are parameters, with the choices of categorical ones, and attributes: `user_attrs.seed` of a trial,
   `study_user_attrs.data` of its study. A score may be among them.
 * The metric is `value`; of several objectives `values/0`, `values/1`, ...; or what the study calls them. The reports
-  of a trial are the curve `intermediate_value`.
+  of a trial are the curve `intermediate_value`. The study has their directions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from lrurun.errors import UsageError
 from lrurun.files import is_database
-from lrurun.trackers import Source, State, TrackedRun, Value, flat, folders, sqlite
+from lrurun.trackers import Direction, Source, State, TrackedRun, Value, documents, flat, folders, sqlite
 from lrurun.trackers.points import JsonLines, Points
 
 SCHEMAS = ("v3.0.0.d", "v3.2.0.a")
@@ -34,6 +34,12 @@ SCHEMAS = ("v3.0.0.d", "v3.2.0.a")
 _STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
 """Names of states, in the order of their numbers in a journal."""
 _ENDS: dict[str, State] = {"COMPLETE": "finished", "FAIL": "crashed", "PRUNED": "running", "RUNNING": "running"}
+_DIRECTIONS: dict[str | int, Direction | None] = {
+    **dict.fromkeys(("NOT_SET", 0)),
+    **dict.fromkeys(("MINIMIZE", 1), "min"),
+    **dict.fromkeys(("MAXIMIZE", 2), "max"),
+}
+"""Those of databases, and of journals."""
 _REPORTS = "intermediate_value"
 _NOT_FINITE = {"INF_POS": math.inf, "INF_NEG": -math.inf, "NAN": math.nan}
 _CSV = "write it as a table: study.trials_dataframe().to_csv(...), and import that"
@@ -41,15 +47,25 @@ _CSV = "write it as a table: study.trials_dataframe().to_csv(...), and import th
 
 class _Study(Struct):
     name: str
-    objectives: int
+    directions: list[Direction | None]
+    """Those of its objectives; None of one that is not set."""
     attributes: dict[str, Any] = {}
     metric_names: list[str] | None = None
 
     def metrics(self) -> list[str]:
         """The names of its objectives."""
-        if self.metric_names and len(self.metric_names) == self.objectives:
+        objectives = len(self.directions)
+        if self.metric_names and len(self.metric_names) == objectives:
             return self.metric_names
-        return ["value"] if self.objectives == 1 else [f"values/{index}" for index in range(self.objectives)]
+        return ["value"] if objectives == 1 else [f"values/{index}" for index in range(objectives)]
+
+    def directions_of_metrics(self) -> dict[str, Direction]:
+        """Metric -> its direction. Only a study of one objective has reports."""
+        if len(self.directions) == 1:
+            names, directions = [*self.metrics(), _REPORTS], self.directions * 2
+        else:
+            names, directions = self.metrics(), self.directions
+        return {name: direction for name, direction in zip(names, directions, strict=False) if direction is not None}
 
 
 class _Trial(Struct):
@@ -92,7 +108,7 @@ class OptunaReader:
     def version(self) -> str:
         """The version of the tables, as in "Optuna v3.2.0.a"; empty of a journal."""
         path = self._file()
-        with folders.reading(path):
+        with documents.reading(path):
             if not is_database(path):
                 return ""
         with _opened(path) as connection:
@@ -106,7 +122,7 @@ class OptunaReader:
         """Yields the trials of each study, by their numbers."""
         self._notes = []
         path = self._file()
-        with folders.reading(path):
+        with documents.reading(path):
             database = is_database(path)
         found = _from_database(path, keeps(curves)) if database else self._from_journal(path)
         studies: set[str] = set()
@@ -147,7 +163,7 @@ class OptunaReader:
             except (KeyError, TypeError, ValueError, IndexError, AttributeError):
                 raise UsageError(f"{path}: row {number} is none of a journal of Optuna", "name another file") from None
         if lines.half_written:
-            self._notes.append(f"{path}: the last line is half written and left out")
+            self._notes.append(documents.half_written(path))
         for study, trials in journal.studies.values():
             yield study, None
             for trial in trials:
@@ -182,6 +198,7 @@ def _run(study: _Study, trial: _Trial, path: Path, curves: Collection[str] | Non
         state_text=trial.state,
         last=collected.last,
         last_step=collected.last_step,
+        directions=study.directions_of_metrics(),
         curves=collected.curves,
         started_at=_seconds(trial.started),
         ended_at=_seconds(trial.ended),
@@ -243,12 +260,19 @@ def _from_database(path: Path, with_reports: bool) -> Iterator[tuple[_Study, _Tr
 
 
 def _study(connection: sqlite3.Connection, key: int, name: str) -> _Study:
-    [objectives] = connection.execute("SELECT count(*) FROM study_directions WHERE study_id = ?", (key,)).fetchone()
+    directions = connection.execute(
+        "SELECT direction FROM study_directions WHERE study_id = ? ORDER BY objective", (key,)
+    ).fetchall()
     rows = connection.execute(
         "SELECT value_json FROM study_system_attributes WHERE study_id = ? AND key = 'study:metric_names'", (key,)
     ).fetchone()
     attributes = connection.execute("SELECT key, value_json FROM study_user_attributes WHERE study_id = ?", (key,))
-    return _Study(name, objectives, _json_values(attributes), json.loads(rows[0]) if rows else None)
+    return _Study(
+        name,
+        [_DIRECTIONS[direction] for (direction,) in directions],
+        _json_values(attributes),
+        json.loads(rows[0]) if rows else None,
+    )
 
 
 def _read(connection: sqlite3.Connection, trial_id: int, trial: _Trial, with_reports: bool) -> None:
@@ -344,7 +368,10 @@ class _Journal:
         code = row["op_code"]
         if code == 0:
             if row["study_name"] not in {study.name for study, _ in self.studies.values()}:
-                self.studies[self._made] = _Study(row["study_name"], len(row["directions"])), []
+                self.studies[self._made] = (
+                    _Study(row["study_name"], [_DIRECTIONS[each] for each in row["directions"]]),
+                    [],
+                )
                 self._made += 1
         elif code in (1, 2, 3, 4):
             if row["study_id"] in self.studies:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from array import array
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,6 @@ from lrurun.trackers import Curve, documents, folders, numbers
 
 STEP_NAMES = ("step", "_step", "global_step", "training_iteration", "iteration", "epoch")
 """The names of a column or key with the step; the first of them that a file has counts."""
-_WHOLE = re.compile(r" *-?[0-9]{1,19} *")
 
 
 class Points:
@@ -55,19 +53,6 @@ class Points:
         }
 
 
-def number_of_text(text: str) -> float | None:
-    """The number in a cell of a table; None if it has none. "nan" and "inf" are numbers."""
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
-
-
-def step_of_text(text: str) -> int | None:
-    """The step in a cell of a table, also one that is written as a float; None if it has none."""
-    return int(text) if _WHOLE.fullmatch(text) and abs(int(text)) < 2**63 else numbers.step(number_of_text(text))
-
-
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The names and values of nested tables of metrics: `{"val": {"acc": 1}}` has `val/acc`."""
     for key, value in table.items():
@@ -75,6 +60,17 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from flat(value, f"{prefix}{key}/")
         else:
             yield f"{prefix}{key}", value
+
+
+def numbers_in(table: Mapping[str, Any], separator: str = "/", prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The metrics among the values of nested tables, `val/acc` in `{"val": {"acc": 1}}`. Tables with a `_type` are
+    images and the like, and no metrics."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            if "_type" not in value:
+                yield from numbers_in(value, separator, f"{prefix}{key}{separator}")
+        elif (number := numbers.number(value)) is not None:
+            yield f"{prefix}{key}", number
 
 
 class JsonLines:
@@ -91,7 +87,7 @@ class JsonLines:
             UsageError: a line before the last one is no JSON object, or one is not UTF-8.
         """
         self.half_written = False
-        with folders.reading(self.path), self.path.open("rb") as file:
+        with documents.reading(self.path), self.path.open("rb") as file:
             broken = 0
             for number, line in enumerate(file, 1):
                 if broken:
@@ -112,6 +108,7 @@ class JsonLines:
         raise UsageError(f"{self.path}, line {broken}: is not JSON in UTF-8", _REPAIR)
 
 
+MAY_BE_CUT = "it counts, but if the file is half written, its last number may be cut off"
 _REPAIR = "repair the file, or move its run's folder away"
 
 
@@ -148,7 +145,7 @@ class MetricsFile:
             UsageError: the file is not UTF-8, or in none of the formats.
             LrurunError: it cannot be read.
         """
-        with folders.reading(self.path), self.path.open("rb") as file:
+        with documents.reading(self.path), self.path.open("rb") as file:
             first = file.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
         if first in (b"{", b"["):
             self._read_json(points)
@@ -162,7 +159,7 @@ class MetricsFile:
             lines = JsonLines(self.path)
             self._add_rows(points, iter(lines))
             if lines.half_written:
-                self.notes.append(f"{self.path}: the last line is half written and left out")
+                self.notes.append(documents.half_written(self.path))
             return
         rows = found if isinstance(found, list) else [found]
         if not all(isinstance(row, dict) for row in rows):
@@ -226,17 +223,19 @@ class MetricsFile:
         except csv.Error as error:
             raise UsageError(f"{self.path}, line {lines.line_num}: {error}", _REPAIR) from None
         if held is not None and not ended and (ends_with_line or len(held) != len(header)):
-            self.notes.append(f"{self.path}: the last line is half written and left out")
+            self.notes.append(documents.half_written(self.path))
         elif held is not None:
             self._add_cells(points, header, held, place, index)
             index += 1
+            if not ended:
+                self.notes.append(f"{self.path}: the last line has no end: {MAY_BE_CUT}")
         if name is None and index > 1:
             self._note_numbered()
 
     def _add_cells(self, points: Points, header: list[str], row: list[str], place: int, index: int) -> None:
-        step = step_of_text(row[place]) if place >= 0 else index
+        step = numbers.step_of_text(row[place]) if place >= 0 else index
         for column, (metric, cell) in enumerate(zip(header, row, strict=True)):
-            if cell and column != place and (found := number_of_text(cell)) is not None:
+            if cell and column != place and (found := numbers.number_of_text(cell)) is not None:
                 points.add(metric, found, step)
 
     def _note_numbered(self) -> None:

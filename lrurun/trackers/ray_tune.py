@@ -22,8 +22,8 @@ from typing import Any
 from msgspec import Struct
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Source, State, TrackedRun, documents, flat, folders, numbers, points
-from lrurun.trackers.points import JsonLines, Points
+from lrurun.trackers import Source, State, TrackedRun, documents, flat, folders, numbers
+from lrurun.trackers.points import JsonLines, Points, numbers_in
 
 _NO_METRICS = {
     "training_iteration", "timestamp", "pid", "config", "done", "trial_id", "date", "hostname", "node_ip",
@@ -90,7 +90,7 @@ class RayTuneReader:
 
     def _trials(self, experiment: Path) -> dict[str, _Trial]:
         """Name of the folder of a trial -> what the newest state of the experiment has of it."""
-        with folders.reading(experiment):
+        with documents.reading(experiment):
             paths = sorted(experiment.glob("experiment_state-*.json"))
         for path in reversed(paths):
             try:
@@ -116,11 +116,10 @@ class RayTuneReader:
             lines = JsonLines(path)
             for row in lines:
                 step = numbers.step(row.get("training_iteration"))
-                for metric, value in points.flat({name: row[name] for name in row if name not in _NO_METRICS}):
-                    if (number := numbers.number(value)) is not None:
-                        collected.add(metric, number, step)
+                for metric, number in numbers_in({name: row[name] for name in row if name not in _NO_METRICS}):
+                    collected.add(metric, number, step)
             if lines.half_written:
-                self._notes.append(f"{path}: the last line is half written and left out")
+                self._notes.append(documents.half_written(path))
         state, state_text = self._state(folder, trial, row, most)
         params = folder / "params.json"
         is_written = params.is_file() and params.stat().st_size > 0
@@ -189,11 +188,11 @@ def _experiments(root: Path) -> Iterator[tuple[Path, list[str]]]:
 
     def refuse(error: OSError | None) -> None:
         if error:
-            raise folders.unreadable(Path(error.filename), error)
+            raise documents.unreadable(Path(error.filename), error)
 
     for folder, is_experiment in folders.walk(root, _is_experiment, _is_left_out, refuse):
         if is_experiment:
-            with folders.reading(folder):
+            with documents.reading(folder):
                 names = [path.name for path in folder.iterdir() if _is_trial(path)]
             yield folder, sorted(names, key=folders.natural)
 

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, documents, flat, numbers
+from lrurun.errors import UsageError, plural
+from lrurun.trackers import Source, State, TrackedRun, documents, flat, numbers
+from lrurun.trackers.points import Points, numbers_in
 
 RUN = "run.json"
 """The file that every folder of a run has."""
@@ -68,9 +69,13 @@ class SacredReader:
         config = self._table(folder, "config.json")
         metrics = self._table(folder, "metrics.json") if (folder / "metrics.json").exists() else {}
         status = str(record.get("status", "")) if is_whole else f"{RUN} is damaged"
-        series = {metric: curve for metric, stored in (metrics or {}).items() if (curve := _curve(stored))}
-        last = {metric: float(curve.values[-1]) for metric, curve in series.items()}
-        last |= {name: value for name, value in _results(record.get("result")).items() if name not in last}
+        points = Points(curves)
+        for metric, stored in (metrics or {}).items():
+            for step, value in _points(stored):
+                points.add(metric, value, step)
+        for name, value in numbers_in({"result": _plain(record.get("result"))}, separator="."):
+            if name not in points.last:
+                points.add(name, value, None)
         experiment, meta = _mapping(record.get("experiment")), _mapping(record.get("meta"))
         given = _mapping(meta.get("config_updates"))
         run = TrackedRun(
@@ -79,9 +84,9 @@ class SacredReader:
             settings=flat({name: _plain(value) for name, value in (config or {}).items()}),
             state=STATES.get(status, "crashed") if is_whole else "running",
             state_text=status,
-            last=last,
-            last_step=numbers.last_step(series),
-            curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
+            last=points.last,
+            last_step=points.last_step,
+            curves=points.curves,
             started_at=_time(record.get("start_time")),
             ended_at=_time(record.get("stop_time")),
             code=_commit(experiment),
@@ -103,10 +108,8 @@ def _folders(path: Path) -> list[Path]:
     """The folders of runs in a folder, in the order of their numbers, or this one itself."""
     if _is_run(path):
         return [path.absolute()]
-    try:
+    with documents.reading(path):
         inner = [folder for folder in path.iterdir() if _is_run(folder)] if path.is_dir() else []
-    except OSError as error:
-        raise LrurunError(f"{path}: {error.strerror}", "check the path and its permissions") from None
     return sorted(inner, key=lambda folder: (not folder.name.isdecimal(), folder.name.zfill(20)))
 
 
@@ -115,24 +118,13 @@ def _is_run(folder: Path) -> bool:
     return (folder / RUN).is_file() and (folder / "config.json").is_file()
 
 
-def _curve(stored: Any) -> Curve | None:
-    """The curve of a metric; None where it has no numbers. Points whose value is no number are left out."""
+def _points(stored: Any) -> Iterator[tuple[int, float]]:
+    """The points of a metric; those whose value is no number are left out."""
     table = _mapping(stored)
-    found = [
-        (step, number)
-        for stored_step, value in zip(_list(table.get("steps")), _list(table.get("values")), strict=False)
-        if (step := numbers.step(stored_step)) is not None and (number := numbers.number(value)) is not None
-    ]
-    return numbers.curve(found) if found else None
-
-
-def _results(result: Any, name: str = "result") -> dict[str, float]:
-    """The numbers that the main function has returned, as metrics: `result`, and `result.NAME` of a table."""
-    plain = _plain(result)
-    if isinstance(plain, Mapping):
-        return {path: value for key, inner in plain.items() for path, value in _results(inner, f"{name}.{key}").items()}
-    number = numbers.number(plain)
-    return {} if number is None else {name: number}
+    for stored_step, value in zip(_list(table.get("steps")), _list(table.get("values")), strict=False):
+        step, number = numbers.step(stored_step), numbers.number(value)
+        if step is not None and number is not None:
+            yield step, number
 
 
 def _plain(value: Any) -> Any:

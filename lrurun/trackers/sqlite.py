@@ -9,8 +9,9 @@ from pathlib import Path
 
 from lrurun import files
 from lrurun.errors import LrurunError, UsageError
+from lrurun.trackers import documents
 
-TIMEOUT = 5.0
+TIMEOUT = 10.0
 """Seconds that a reader waits for a process that holds the file."""
 
 
@@ -18,29 +19,44 @@ TIMEOUT = 5.0
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that sees one state of the database, with the rows of a write-ahead log beside it.
 
+    As long as it is open, nobody can write to a database that has no such log.
+
     Raises:
         UsageError: the file is no database, or a damaged one.
         LrurunError: it cannot be read, or another process holds it.
     """
-    connection: sqlite3.Connection | None = None
     try:
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?{_query(path)}", uri=True, timeout=TIMEOUT, isolation_level=None
-        )
-        connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute("BEGIN")
-        yield connection
+        with contextlib.closing(connected(path)) as connection:
+            connection.execute("BEGIN")
+            yield connection
     except sqlite3.DatabaseError as error:
-        raise _plain(error, path) from None
-    except OSError as error:
-        raise LrurunError(f"{path}: {error.strerror}", "check the path and its permissions") from None
-    finally:
-        if connection is not None:
-            connection.close()
+        raise refusal(error, path) from None
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """A connection of which each statement sees the state at its time: others write between two of them.
+
+    Raises:
+        sqlite3.DatabaseError: see `refusal`.
+        LrurunError: the file cannot be read.
+    """
+    with documents.reading(path):
+        uri = f"{path.absolute().as_uri()}?{_query(path)}"
+    connection = sqlite3.connect(uri, uri=True, timeout=TIMEOUT, isolation_level=None)
+    try:
+        connection.execute("PRAGMA trusted_schema=OFF")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def columns(path: Path) -> dict[str, set[str]]:
-    """Table -> its columns; empty where the file is no database that can be read now."""
+    """Table -> its columns; empty where the file is no database.
+
+    Raises:
+        LrurunError: it may be one, which cannot be read now: another process holds it.
+    """
     try:
         if not path.is_file() or not files.is_database(path):
             return {}
@@ -49,7 +65,7 @@ def columns(path: Path) -> dict[str, set[str]]:
                 "SELECT tables.name, info.name FROM sqlite_master tables, pragma_table_info(tables.name) info"
                 " WHERE tables.type = 'table'"
             ).fetchall()
-    except (LrurunError, OSError):
+    except (UsageError, OSError):
         return {}
     found: dict[str, set[str]] = {}
     for table, column in rows:
@@ -64,7 +80,7 @@ def _query(path: Path) -> str:
     return "immutable=1" if has_log and not path.with_name(f"{path.name}-wal").exists() else "mode=ro"
 
 
-def _plain(error: sqlite3.DatabaseError, path: Path) -> LrurunError:
+def refusal(error: sqlite3.Error, path: Path) -> LrurunError:
     """An error of SQLite as a message for users."""
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -72,5 +88,9 @@ def _plain(error: sqlite3.DatabaseError, path: Path) -> LrurunError:
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return UsageError(f"{path}: not a whole database of SQLite: {error}", "name another file, or a backup of it")
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_PERM", "SQLITE_AUTH")):
-        return LrurunError(f"{path}: cannot be read: {error}", "check the permissions of the file and of its folder")
+        return LrurunError(
+            f"{path}: cannot be read: {error}",
+            "check the permissions of the file and of its folder; where a writer was killed, copy it with the files"
+            " beside it whose names begin with its own (-wal, -journal), and import the copy",
+        )
     return UsageError(f"{path}: not the tables that were expected: {error}", "another version may have written it")

@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Source, TrackedRun, flat, numbers, sqlite
+from lrurun.errors import UsageError, plural
+from lrurun.trackers import Source, TrackedRun, documents, flat, numbers, sqlite
+from lrurun.trackers.points import Points, numbers_in
 
 SCHEMA = 2
 """The newest schema that is known, that of Trackio 0.43.0."""
@@ -66,16 +67,17 @@ class TrackioReader:
         for id, name, first, latest in rows:
             settings = self._settings(configurations.get(id), f"{path}, run {id}")
             without += not settings
-            found = self._points(connection, key, id, path)
-            series = {metric: numbers.curve(of_metric) for metric, of_metric in found.items()}
+            points = Points(curves)
+            for metric, step, value in self._points(connection, key, id, path):
+                points.add(metric, value, step)
             yield TrackedRun(
                 id=str(id),
                 project=path.stem,
                 name=str(name),
                 settings=settings,
-                last={metric: float(curve.values[-1]) for metric, curve in series.items()},
-                last_step=numbers.last_step(series),
-                curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
+                last=points.last,
+                last_step=points.last_step,
+                curves=points.curves,
                 started_at=_time(first),
                 ended_at=_time(latest),
                 place=str(path),
@@ -119,18 +121,17 @@ class TrackioReader:
 
     def _points(
         self, connection: sqlite3.Connection, key: str, id: str, path: Path
-    ) -> dict[str, list[tuple[int, float]]]:
-        """Metric -> its points in the order in which they were recorded."""
-        found: dict[str, list[tuple[int, float]]] = {}
+    ) -> Iterator[tuple[str, int, float]]:
+        """Metric, step and value of the points of a run, in the order in which they were recorded."""
         rows = connection.execute(f"SELECT id, step, metrics FROM metrics WHERE {key} = ? ORDER BY id", (id,))
         for row, stored_step, stored in rows:
             step = numbers.step(stored_step)
             if step is None:
                 self._notes.append(f"{path}, run {id}, row {row} of metrics: its step is no whole number: left out")
                 continue
-            for metric, value in _numbers(self._table(stored, f"{path}, run {id}, row {row} of metrics")):
-                found.setdefault(metric, []).append((step, value))
-        return found
+            table = self._table(stored, f"{path}, run {id}, row {row} of metrics")
+            for metric, value in numbers_in(table, separator="."):
+                yield metric, step, value
 
     def _table(self, stored: Any, where: str) -> Mapping[str, Any]:
         """A stored table, as text or bytes of JSON; an empty one, with a note, where it is damaged."""
@@ -143,27 +144,14 @@ class TrackioReader:
 
 def _files(path: Path) -> list[Path]:
     """The files in a folder that are named as databases are, or the file itself."""
-    try:
+    with documents.reading(path):
         return sorted(path.glob("*.db")) if path.is_dir() else [path]
-    except OSError as error:
-        raise LrurunError(f"{path}: {error.strerror}", "check the path and its permissions") from None
 
 
 def _is_project(path: Path) -> bool:
     """Whether a file is a database with the tables of Trackio."""
     columns = sqlite.columns(path)
     return all(expected <= columns.get(table, set()) for table, expected in COLUMNS.items())
-
-
-def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers among logged values, with dotted names in nested tables; images and the like are tables with a
-    `_type`, and no metrics."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            if "_type" not in value:
-                yield from _numbers(value, f"{prefix}{key}.")
-        elif (number := numbers.number(value)) is not None:
-            yield f"{prefix}{key}", number
 
 
 def _time(stored: Any) -> float | None:

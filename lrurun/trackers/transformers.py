@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import State, TrackedRun, Value, documents, flat, folders, numbers, points
+from lrurun.trackers import State, TrackedRun, Value, documents, flat, folders, numbers
 from lrurun.trackers.folders import FolderReader, Names
-from lrurun.trackers.points import Points
+from lrurun.trackers.points import Points, numbers_in
 
 STATE = "trainer_state.json"
 _SETTINGS = ("max_steps", "num_train_epochs", "train_batch_size")
@@ -45,7 +45,7 @@ class TransformersReader(FolderReader):
         return super().is_left_out(name) or bool(_checkpoints([name]))
 
     def read(self, folder: Path, id: str, curves: Collection[str] | None) -> TrackedRun:
-        with folders.reading(folder):
+        with documents.reading(folder):
             names = [path.name for path in folder.iterdir()]
         checkpoints = [folder / name for name in reversed(_checkpoints(names))]
         place, state = self._newest(folder, checkpoints)
@@ -55,8 +55,8 @@ class TransformersReader(FolderReader):
             raise UsageError(f"{place}: has no list of rows log_history", "name a folder of transformers' Trainer")
         for row in history:
             step = numbers.step(row.get("step"))
-            for metric, value in points.flat(row):
-                if metric != "step" and (number := numbers.number(value)) is not None:
+            for metric, number in numbers_in(row):
+                if metric != "step":
                     collected.add(metric, number, step)
         if collected.last.get("loss") == 0:
             self.note(f"{place}: the last loss is exactly 0, as Trainer logs one that is NaN or infinite")
@@ -105,9 +105,7 @@ class TransformersReader(FolderReader):
         if not path.is_file():
             return
         logged = dict(collected.last)
-        for metric, value in points.flat(documents.json_table(path)):
-            if (number := numbers.number(value)) is None:
-                continue
+        for metric, number in numbers_in(documents.json_table(path)):
             if metric not in logged:
                 collected.add(metric, number, None)
             elif number != logged[metric] and metric.startswith("eval_") and not metric.endswith(_SPEEDS):

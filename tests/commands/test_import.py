@@ -94,9 +94,9 @@ def test_the_report_of_a_task_is_that_of_the_file_as_it_was_last_imported(machin
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--metric", "test_loss"], "--metric test_loss: runs.toml, line 10 has metric = test_acc"),
-        (["--at", "best"], "--at best: runs.toml, line 14 has at = last"),
-        (["--seed-column", "lr"], "--seed-column lr: runs.toml, line 16 has seed = seed"),
+        (["--metric", "test_loss"], "--metric test_loss: runs.toml, line 11 has metric = test_acc"),
+        (["--at", "best"], "--at best: runs.toml, line 15 has at = last"),
+        (["--seed-column", "lr"], "--seed-column lr: runs.toml, line 17 has seed = seed"),
         (["--by", "lr"], "has the rungs none, layer, batch, without lr-0.1"),
         (["--by", "norm", "--base", "norm=layer"], "has the rungs none, layer, batch, with other conditions or bases"),
         (["--test-items", "100"], 'has test_items = ""'),
@@ -112,12 +112,79 @@ def test_options_that_contradict_the_file_are_refused(machine: Machine, options:
     assert (machine.folder / "runs.toml").read_bytes() == before
 
 
+def test_the_same_command_takes_an_edited_file(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv", lr=0.1, val_acc=0.5)
+    write_runs(machine.folder / "more.csv", lr=0.1, val_acc=0.5)
+    command = (*USUAL, "--base", "norm=layer", "--at", "last")
+    machine.run(*command)
+    file = machine.folder / "runs.toml"
+    text = file.read_text()
+    for old, new in {
+        'source = ["runs.csv"]': 'source = ["more.csv"]',
+        'metric = "test_acc"': 'metric = "val_acc"',
+        'seed = "seed"': 'seed = ""',
+        "norm = 'batch'": "norm = 'batch' and seed < 4",
+    }.items():
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+    done = machine.run(*command)
+    for kept in (
+        "runs.toml, line 8 has source = more.csv, which counts",
+        "runs.toml, line 11 has metric = val_acc, which counts",
+        'runs.toml, line 17 has seed = "", which counts',
+        "has the rungs layer, none, batch, with other conditions or bases, which counts",
+        "more.csv: CSV, 18 runs",
+        "score: val_acc",
+    ):
+        assert kept in done.stderr
+    assert "has at = " not in done.stderr
+    assert file.read_text() == text
+    later = machine.run(*command)
+    assert "has metric = val_acc, which counts" in later.stderr, "a later import is compared with the same command"
+    for other, message in {
+        ("--direction", "min"): "--direction min: runs.toml, line 13 has direction = max",
+        ("--metric", "val_loss"): "--metric val_loss: runs.toml, line 11 has metric = val_acc",
+        ("--by", "norm", "--base", "norm=none"): "--by norm: runs.toml, line",
+    }.items():
+        assert message in machine.run("import", "runs.csv", *other, code=2).stderr
+
+
+def test_what_a_deleted_file_was_written_by_does_not_count(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv", test_loss=0.5)
+    file = machine.folder / "runs.toml"
+    for metric in ("test_loss", "test_acc"):
+        file.unlink(missing_ok=True)
+        machine.run("import", "runs.csv", "--metric", metric, "--by", "norm")
+    file.write_text(file.read_text().replace('metric = "test_acc"', 'metric = "test_loss"'))
+    assert "which counts" in machine.run(*USUAL[:4]).stderr
+    file.write_text(file.read_text().replace('metric = "test_loss"', 'metric = "test_acc"'))
+    assert "has metric = test_acc" in machine.run("import", "runs.csv", "--metric", "test_loss", code=2).stderr
+
+
+def test_an_edited_ladder_file_is_no_edit_of_the_import(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv")
+    ladder = machine.folder / "norms.toml"
+    rungs = "\n".join(f'[[rung]]\nname = "{norm}"\nwhere = "norm = \'{norm}\'"' for norm in ("none", "layer"))
+    ladder.write_text(
+        f'name = "norms"\ntitle = "norms"\nsource = ""\n{rungs}\n[[rung]]\nname = "batch"\n'
+        'where = "norm = \'batch\'"\non = "none"\n'
+    )
+    command = ("import", "runs.csv", "--metric", "test_acc", "--ladder", "norms.toml")
+    machine.run(*command)
+    file = machine.folder / "runs.toml"
+    file.write_text(file.read_text().replace("norm = 'batch'", "norm = 'batch' and seed < 4"))
+    assert "has the rungs none, layer, batch, which counts" in machine.run(*command).stderr
+    ladder.write_text(ladder.read_text().replace("norm = 'batch'", "norm = 'batch' and seed < 3"))
+    assert "--ladder norms.toml: runs.toml, line" in machine.run(*command, code=2).stderr
+
+
 def test_another_source_of_the_same_name_is_refused(machine: Machine) -> None:
     write_runs(machine.folder / "runs.csv")
     write_runs(machine.folder / "other" / "runs.csv")
     machine.run(*USUAL)
     done = machine.run("import", "other/runs.csv", code=2)
-    assert "other/runs.csv: runs.toml, line 7 has source = runs.csv" in done.stderr
+    assert "other/runs.csv: runs.toml, line 8 has source = runs.csv" in done.stderr
     machine.run("import", "other/runs.csv", "--name", "others")
     assert 'source = ["other/runs.csv"]' in (machine.folder / "others.toml").read_text()
 
@@ -200,11 +267,21 @@ def test_without_its_file_an_import_begins_again(machine: Machine) -> None:
     seeds = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
     (machine.folder / "runs.toml").unlink()
     write_csv(machine.folder / "runs.csv", ["run", "norm", "test_acc"], [["r9", "a", 0.7], *rows[2:]])
-    record = machine.json("import", "runs.csv")["record"]
+    done = machine.run("import", "runs.csv", "--json")
+    record = json.loads(done.stdout)["record"]
     assert (record["new"], record["equal"], record["vanished"]) == (1, 4, 0)
+    sentence = "runs was imported before; without runs.toml, it begins again, so that 2 runs that the source no longer"
+    assert f"{sentence} has do not count" in done.stderr
+    assert "imported before" not in machine.run("import", "runs.csv").stderr
     after = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
     assert {run: after[run] for run in seeds} == seeds  # those that have gone stay in the ledger
     assert [row["n"] for row in machine.json("report", "--instance", "runs")["rows"]] == [3, 2]
+
+
+def test_seeds_are_left_aside_where_that_is_asked_for(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv")
+    done = machine.run("import", "runs.csv", "--by", "norm", "--seed-column", "none")
+    assert "seeds: the setting seed is left aside, as asked for: the runs of a rung are numbered" in done.stderr
 
 
 def test_seeds_that_are_none_are_left_out(machine: Machine) -> None:
@@ -213,7 +290,7 @@ def test_seeds_that_are_none_are_left_out(machine: Machine) -> None:
     assert "the runs of a rung are numbered" in done.stderr
     assert "18 as they were" in machine.run("import", "runs.csv", "--seed-column", "none").stderr
     done = machine.run("import", "runs.csv", "--seed-column", "seed", code=2)
-    assert '--seed-column seed: runs.toml, line 16 has seed = ""' in done.stderr
+    assert '--seed-column seed: runs.toml, line 17 has seed = ""' in done.stderr
 
 
 def test_curves_are_recorded_and_scores_only_leaves_them_out(machine: Machine) -> None:
@@ -304,6 +381,7 @@ def test_rungs_of_a_ladder_file(machine: Machine) -> None:
     [
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "tset_acc"], "did you mean 'test_acc'?"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "norm"], "--metric norm: is no number, found 'x'"),
+        ("run,norm,test_acc", "a,x,.8|b,y,?|c,y,.9", ["--metric", "test_acc"], "found '?'\nhint: correct it in the"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--by", "nrom"], "did you mean 'norm'? settings: norm"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--seed-column", "s"], "--seed-column s: no run has this setting"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--base", "nrm=x"], "--base nrm: no run has this setting"),
@@ -427,6 +505,17 @@ def _count(machine: Machine) -> int:
             return int(database.execute("select count(*) from runs").fetchone()[0])
     except sqlite3.OperationalError:
         return 0
+
+
+def test_a_rebuilt_ledger_names_what_to_import_again(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv")
+    machine.runs.mkdir()  # as where other runs were trained
+    key = machine.json(*USUAL)["instance"]["key"]
+    [kept] = machine.runs.rglob("*.json")
+    assert kept == machine.runs / "ladders" / f"{key}.json"
+    machine.ledger.rename(machine.folder / "lost.db")
+    message = "hint: runs: imported runs have no records: import them again with lrurun import"
+    assert message in machine.run("ledger", "rebuild", code=4).stderr
 
 
 def test_the_commands_for_importing_name_each_other(machine: Machine) -> None:

@@ -28,6 +28,7 @@ __all__ = ["closed", "forgotten"]  # fixtures
 TASK = "TheMajorityOfNineBitsInASequenceOfNineBits"
 RUNGS = ["a-first-rung-whose-name-is-longer-than-forty-characters", "another-rung-with-a-name-as-long-as-the-first-one"]
 TAG = "a-tag-whose-name-is-longer-than-forty-characters"
+SETTING = "a.setting.whose.name.is.longer.than.forty.characters"
 SETS = ["optim.lr=0.0123456789", "optim.weight_decay=0.0123456789"]
 NAME = "a-ladder-whose-name-is-longer-than-forty-characters"
 LADDER = f"""
@@ -88,6 +89,7 @@ CALLS = {
     "ledger merge": ["ledger merge other.db"],
     "ledger export": ["ledger export --to csv exported"],
     "ledger gc": ["ledger gc --dry-run"],
+    "import": [f"import elsewhere.csv --metric test/accuracy --by {SETTING}"],
     "doctor": ["doctor"],
     "list": ["list", "list --details", "list studies bridge"],
     "new": ["new task Another"],
@@ -139,6 +141,8 @@ def long_names(here: Machine) -> tuple[str, str]:
     fill(folder / "other.db", TASK, scores, ladder=NAME, sets=parse_sets(SETS))
     with Ledger.open(here.ledger) as ledger:
         one, other, *_ = (run.id for run in ledger.runs() if run.task == TASK)
+    rows = [f"{rung},{seed},0.{seed}5\n" for rung in RUNGS for seed in range(3)]
+    (folder / "elsewhere.csv").write_text(f"{SETTING},seed,test/accuracy\n{''.join(rows)}")
     (here.runs / one / "1").mkdir(parents=True)
     (here.runs / one / "1" / "log.txt").write_text("it began\n")
     return one, other

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import json
 import os
 import re
 import shlex
@@ -202,6 +204,35 @@ def test_the_example_of_an_executor_trains_on_nodes_of_its_own(machine: Machine)
     assert attempt.host.startswith("process-0@")
     assert attempt.environment["node"]["task"].startswith("processes:lrurun-")
     assert "gamma-norm seed 0" in (machine.runs / "nodes" / "0.log").read_text()
+
+
+def test_the_example_of_a_reader_imports_runs(machine: Machine) -> None:
+    info = machine.folder / "site" / "scribe-1.dist-info"
+    info.mkdir(parents=True)
+    (info.parent / "scribe.py").write_text(files(ROOT / "docs" / "extending.md")["scribe.py"])
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scribe\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[lrurun.trackers]\nscribe = scribe:ScribeReader\n")
+    machine.env |= {"PYTHONPATH": os.pathsep.join([str(info.parent), str(ROOT)])}
+    for number, (norm, seed) in enumerate(itertools.product(("none", "layer"), range(4))):
+        folder = machine.folder / "runs" / f"{norm}-{seed}"
+        folder.mkdir(parents=True)
+        about = {"settings": {"norm": norm, "optim": {"seed": seed}}, "end": "ok" if number else "killed"}
+        (folder / "about.json").write_text(json.dumps(about))
+        rows = [{"metric": "acc", "value": 0.5 + 0.01 * number + 0.1 * step, "step": step} for step in range(3)]
+        lines = [json.dumps(row) for row in rows]
+        (folder / "log.jsonl").write_text("\n".join([*lines, '{"metric": "ac'] if number == 7 else lines))
+    options = ("--metric", "acc", "--by", "norm", "--base", "norm=none", "--seed-column", "optim.seed")
+    done = machine.run("import", "runs", *options, apart=True)
+    assert "the last line is half written and left out" in done.stderr
+    rows = machine.json("report", "--instance", "runs", apart=True)["rows"]
+    assert [(row["n"], round(row["mean"], 4)) for row in rows] == [(3, 0.72), (4, 0.755)]
+    [run] = machine.json("runs", "--where", "rung=layer and seed=3", apart=True)["runs"]
+    curves = machine.json("show", run["id"], apart=True)["metrics"]
+    assert [step for step, *_ in curves["test/acc"]] == [0, 1, 2]
+    assert (
+        "did you mean 'scribe'?"
+        in machine.run("import", "runs", "--name", "b", "--from", "scrib", code=2, apart=True).stderr
+    )
 
 
 @pytest.mark.slow

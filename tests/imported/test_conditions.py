@@ -13,6 +13,7 @@ from lrurun.errors import UsageError
 from lrurun.imported import conditions
 from lrurun.ledger.imports import ImportedRun
 from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.where.grammar import comparable
 from lrurun.trackers import TrackedRun
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -26,6 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "null": {"norm": None, "depth": None, "lr": None},
     "empty": {"norm": "", "depth": 0},
     "none": {},
+    "text of a list": {"norm": "[64, 64]"},
     "umlaut": {"norm": "größe", "depth": -1, "lr": 1e300},
 }
 CONDITIONS = [
@@ -66,6 +68,9 @@ CONDITIONS = [
     "'and' = 1 or \"and\" = 2",
     "no/te = \"a 'b'\"",
     "norm = layer and (depth = 4 or depth = '4') and not lr = '1e-3'",
+    "depth = 4 and depth != '4'",
+    "norm = [ 64, 64]",
+    "norm = '[64, 64]' and norm != [ 64, 64]",
 ]
 
 
@@ -137,34 +142,56 @@ def test_an_unknown_name_is_named_with_the_nearest() -> None:
     assert "did you mean 'norm'?" in (caught.value.hint or "")
 
 
+VALUES: list[Any] = [
+    *(None, "", "other", 17, True, False, [1], "None", "none", 4, 1, 0, "layer", [64, 64], "4", "4.0", "1", "1.0"),
+    *("[1]", "[1.0]", "[ 1]", "[64, 64]", "nan", 1e-05, "1e-05", [True], ["1"], "false", 10**400, "it's", [[1], None]),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "values", "text"),
+    ("name", "value", "others", "text"),
     [
-        ("norm", ["layer"], "norm = 'layer'"),
-        ("norm", ["it's"], 'norm = "it\'s"'),
-        ("depth", [4, "4"], "depth = 4"),
-        ("depth", ["4"], "depth = '4'"),
-        ("bias", [True], "bias = true"),
-        ("sizes", [[64, 64]], "sizes = [64, 64]"),
-        ("norm", [None], "not (norm = '' or norm != '')"),
-        ("norm", [None, "none"], "(norm = 'none' or not (norm = '' or norm != ''))"),
-        ("batch size", [32], "'batch size' = 32"),
-        ("and", [1], "'and' = 1"),
-        ("name", ["a"], "settings.name = 'a'"),
-        ("lr", [1e-05], "lr = 1e-05"),
+        ("norm", "layer", [], "norm = 'layer'"),
+        ("norm", "it's", [], 'norm = "it\'s"'),
+        ("depth", 4, [5, "x"], "depth = 4"),
+        ("depth", 4, ["4", 4.0], "depth = 4 and depth != '4'"),
+        ("depth", 4.0, ["4"], "depth = 4.0"),
+        ("depth", "4", [4], "depth = '4'"),
+        ("bias", True, [1, "true"], "bias = true"),
+        ("sizes", [64, 64], [], "sizes = [64, 64]"),
+        ("sizes", [64, 64], ["[64, 64]"], "sizes = [ 64, 64]"),
+        ("sizes", "[64, 64]", [[64, 64]], "sizes = '[64, 64]' and sizes != [ 64, 64]"),
+        ("norm", None, ["none"], "not (norm = '' or norm != '')"),
+        ("norm", "none", [None], "norm = 'none'"),
+        ("batch size", 32, [], "'batch size' = 32"),
+        ("and", 1, [], "'and' = 1"),
+        ("name", "a", [], "settings.name = 'a'"),
+        ("lr", 1e-05, [], "lr = 1e-05"),
     ],
 )
-def test_the_condition_of_values_holds_for_them_alone(name: str, values: list[Any], text: str) -> None:
-    assert conditions.equals(name, values) == text
-    others = [None, "", "other", 17, True, False, [1], "None", "none", 4, "layer", [64, 64]]
-    condition = conditions.parse(text, conditions.names_of([name]), "")
-    for value in values:
-        assert conditions.holds(condition, TrackedRun(id="a", settings={name: value}), "csv")
-    for value in others:
-        if repr(value) not in map(repr, values) and not (value == 4 and "4" in values):
-            assert not conditions.holds(condition, TrackedRun(id="a", settings={name: value}), "csv"), value
+def test_the_condition_of_a_value(name: str, value: Any, others: list[Any], text: str) -> None:
+    assert conditions.equals(name, value, others) == text
+
+
+@pytest.mark.parametrize("value", VALUES, ids=[repr(value)[:20] for value in VALUES])
+def test_the_condition_of_a_value_holds_for_equal_ones_alone(value: Any) -> None:
+    text = conditions.equals("d", value, VALUES)
+    condition = conditions.parse(text, conditions.names_of(["d"]), "")
+    for other in VALUES:
+        holds = conditions.holds(condition, TrackedRun(id="a", settings={"d": other}), "csv")
+        assert holds == (comparable(other) == comparable(value)), (text, other)
+
+
+def test_values_are_equal_as_conditions_take_them() -> None:
+    groups: list[list[Any]] = [
+        *([1, 1.0], ["1"], ["1.0"], [True, "true"], [0, 0.0, -0.0], [None], ["none"], ["null"], ["nan"]),
+        *([[1, 2], [1.0, 2.0]], ["[1, 2]"], [[True, 2]], [["1", 2]], [10**400], [2**53, 2**53 + 1], [["true"]]),
+    ]
+    keys = [{comparable(value) for value in group} for group in groups]
+    assert [len(of_group) for of_group in keys] == [1] * len(groups)
+    assert len(set.union(*keys)) == len(groups)
 
 
 def test_what_no_condition_can_write_is_an_error() -> None:
     with pytest.raises(UsageError, match="both kinds of quotes"):
-        conditions.equals("norm", ["a'b\"c"])
+        conditions.equals("norm", "a'b\"c")

@@ -51,11 +51,39 @@ def test_rungs_are_named_by_values(values: list[Any], names: list[str]) -> None:
     assert sorted_runs.outside == []
 
 
-def test_a_number_and_its_text_are_one_value() -> None:
-    runs = [_run(depth=4), _run(depth="4"), _run(depth=4.0), _run(depth=8)]
+def test_numbers_are_one_value_by_their_size_and_a_text_is_another() -> None:
+    runs = [_run(depth=4), _run(depth="4"), _run(depth=4.0), _run(depth=8), _run(depth=True), _run(depth=1)]
     made = rungs.by_values(runs, ["depth"])
-    assert [(rung.where, rung.runs) for rung in made] == [("depth = 4", 3), ("depth = 8", 1)]
-    assert rungs.sort([(run, "csv") for run in runs], _ladder(made)).members["4"] == [0, 1, 2]
+    assert [(rung.name, rung.where, rung.runs) for rung in made] == [
+        ("4", "depth = 4 and depth != '4'", 2),
+        ("4-2", "depth = '4'", 1),
+        ("8", "depth = 8", 1),
+        ("true", "depth = true", 1),
+        ("1", "depth = 1", 1),
+    ]
+    members = rungs.sort([(run, "csv") for run in runs], _ladder(made)).members
+    assert members == {"4": [0, 2], "4-2": [1], "8": [3], "true": [4], "1": [5]}
+
+
+def test_what_the_runs_of_a_rung_share_and_in_what_rungs_differ() -> None:
+    number = rungs.settings_of([_run(depth=4, w=1), _run(depth=4.0, w=1)], [])
+    text = rungs.settings_of([_run(depth="4", w=True), _run(depth="4", w=True)], [])
+    mixed = rungs.settings_of([_run(depth=4, w=1), _run(depth="4", w=1)], [])
+    assert number.shared == {"depth": 4, "w": 1}
+    assert (mixed.shared, mixed.varying) == ({"w": 1}, {"depth": ["4", "'4'"]})
+    found = rungs.differences(text, number, source="runs.csv", compared=["depth", "w"])
+    assert [(each.path, each.before, each.after) for each in found] == [
+        ("settings.depth", 4, "4"),
+        ("settings.w", 1, True),
+    ]
+
+
+def test_a_number_in_quotes_is_no_number() -> None:
+    made = rungs.by_values([_run(depth=4), _run(depth=8)], ["depth"])
+    ladder = _ladder([structs.replace(made[0], where="depth = '4'"), made[1]])
+    with pytest.raises(UsageError, match="no run fits it") as caught:
+        rungs.sort([(_run(depth=4), "csv"), (_run(depth=8), "csv")], ladder)
+    assert caught.value.hint == "without quotes, 4 is the number; values of depth: 4, 8"
 
 
 def test_bases_are_one_setting_apart_where_there_is_one_such_rung() -> None:

@@ -89,7 +89,7 @@ def test_settings_that_vary_without_what_identifies_runs() -> None:
         for k, (norm, depth) in enumerate([("a", 4), ("b", 4), ("a", 8), ("b", "8"), ("a", 8.0)])
     ]
     found = understanding.varying(_runs(*tables))
-    assert [each.shown for each in found] == ["norm (a, b)", "depth (4, 8)", "sometimes (2, none)"]
+    assert [each.shown for each in found] == ["norm (a, b)", "depth (4, 8, '8')", "sometimes (2, none)"]
     assert [each.is_number for each in found] == [False, False, True]
     assert understanding.chosen_by(_runs(*[{"norm": t["norm"], "lr": t["depth"]} for t in tables[:3]]), ()) == ["norm"]
 

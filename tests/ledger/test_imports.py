@@ -65,6 +65,11 @@ def places(ledger: Ledger, key: str) -> dict[str, list[tuple[str, str]]]:
     }
 
 
+def digest(ledger: Ledger, run_id: str) -> str:
+    """The digest of what was read of a run."""
+    return str(ledger.newest_attempts([run_id])[run_id].environment["digest"])
+
+
 # One run
 
 
@@ -180,11 +185,11 @@ def test_a_changed_run_is_a_new_generation_in_its_place(ledger: Ledger, key: str
     ledger.mark([first], tag=["odd"], note="look here")
     ledger.mark([first], exclude="wrong data")
     steps = np.array([1, 2])
-    changed = imported(0, "b", seed=5, settings={"lr": 0.2}, curves={"test/acc": (steps, steps / 4)}, step=2)
+    changed = imported(0, "b", curves={"test/acc": (steps, steps / 4)}, step=2)
     assert outcomes(ledger, changed, imported(1)) == ["changed", "equal"]
     old, new = ledger.run(first), ledger.run(f"{first}-2")
     assert (old.superseded, new.superseded, new.generation) == (True, False, 2)
-    assert (new.seed, new.config.settings, new.step) == (5, {"lr": 0.2}, 2)  # type: ignore[union-attr]
+    assert (new.seed, new.config.settings, new.step) == (0, old.config.settings, 2)  # type: ignore[union-attr]
     assert (new.tags, new.excluded) == (("odd",), "wrong data")
     assert ledger.metrics(new.id) == {"test/acc": [(1, 0.25), (2, 0.5)]}
     assert len(ledger.metrics(old.id)["train/loss"]) == 5, "nothing is deleted"
@@ -196,9 +201,62 @@ def test_a_changed_run_is_a_new_generation_in_its_place(ledger: Ledger, key: str
         ("excluded", "wrong data"),
         ("imported", f"imported from mlflow mine/r0, changed since {first}, whose tags and exclusion it has"),
     ]
-    assert ledger.digests([new.fingerprint, "sha256:0"]) == {new.fingerprint: (new.id, "b")}
+    assert [digest(ledger, run.id) for run in (old, new)] == ["a", "b"]
     assert outcomes(ledger, imported(0, "a")) == ["changed"], "back to what it was before"
     assert [run.id for run in ledger.runs(mine)] == [f"{first}-3", second]
+    assert ledger.check() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_same"),
+    [
+        ({"settings": {"lr": 0.1, "depth": 4.0}}, True),
+        ({"settings": {"lr": 0.1, "depth": "4"}}, False),
+        ({"settings": {"lr": 0.1}}, False),
+        ({"settings": {"lr": 0.1, "depth": 4}, "seed": 5}, False),
+    ],
+)
+def test_a_changed_run_takes_places_where_settings_and_seed_are_the_same(
+    ledger: Ledger, fields: dict[str, Any], is_same: bool
+) -> None:
+    mine, other = instance(ledger), instance(ledger, "other")
+    (first,) = ids(ledger, [imported(0, settings={"lr": 0.1, "depth": 4})])
+    for instance_key in (mine, other):
+        ledger.set_members(instance_key, [member(first)])
+    ledger.mark([first], tag=["odd"], note="look here")
+    ledger.mark([first], exclude="wrong data")
+    (second,) = ids(ledger, [imported(0, "b", **fields)])
+    ledger.set_members(mine, [member(second, "of its condition")])
+    assert places(ledger, mine) == {second: [("of its condition", "train")]}
+    assert places(ledger, other) == ({second: [("layer", "train")]} if is_same else {})
+    new = ledger.run(second)
+    assert (new.tags, new.excluded) == (("odd",), "wrong data"), "marks are about the run, whatever its settings"
+    *said, event = ledger.events(run=second)
+    assert [each.text for each in said] == ["look here", "wrong data"]
+    assert event.text.endswith("has" if is_same else "other settings or another seed, so that it takes no place of it")
+    assert ledger.check() == []
+
+
+def test_an_equal_run_gets_the_source_of_the_last_import(ledger: Ledger) -> None:
+    here = {"title": "CSV", "source": "a.csv"}
+    first, second = (imported(number, origin=here) for number in range(2))
+    of_first, of_second = ids(ledger, [first, second])
+    moved = structs.replace(first, origin={**here, "source": "b.csv"})
+    assert outcomes(ledger, moved, second) == ["equal", "equal"]
+    environments = [ledger.attempts(run_id)[0].environment for run_id in (of_first, of_second)]
+    assert [environment["origin"]["source"] for environment in environments] == ["b.csv", "a.csv"]
+    assert environments[0] | {"origin": here} == environments[1]
+    assert ledger.check() == []
+
+
+def test_a_run_with_another_number_for_its_seed_has_changed(ledger: Ledger) -> None:
+    numbered = imported(0, settings={"lr": 0.1})
+    (first,) = ids(ledger, [numbered])
+    again = structs.replace(numbered, config=structs.replace(numbered.config, seed=3))
+    assert outcomes(ledger, again) == ["changed"]
+    assert outcomes(ledger, again) == ["equal"]
+    [newest] = ledger.runs()
+    assert (newest.id, newest.seed, newest.config.seed) == (f"{first}-2", 3, 3)
     assert ledger.check() == []
 
 
@@ -359,7 +417,7 @@ def test_a_ledger_that_is_only_read(path: Path) -> None:
         key = instance(ledger)
         (run_id,) = ids(ledger, [imported()])
     with Ledger.read(path) as reader:
-        assert reader.digests([fingerprint(imported().config)]) == {reader.run(run_id).fingerprint: (run_id, "a")}
+        assert digest(reader, run_id) == "a"
         with pytest.raises(LrurunError, match="opened for reading only"):
             reader.add_imported([imported(1)])
         with pytest.raises(LrurunError, match="opened for reading only"):
@@ -550,9 +608,22 @@ def test_a_merge_brings_runs_and_later_generations(here: Machine, there: Machine
         assert places(ledger, theirs) == {newer: [("z", "train")], third: [("z", "train")]}
         assert (new.excluded, new.tags) == ("wrong data", ("odd",))
         assert [e.text for e in ledger.events(run=newer) if e.kind in ("note", "excluded")] == ["wrong data", "look"]
-        assert ledger.digests([new.fingerprint]) == {new.fingerprint: (newer, "b")}
+        assert digest(ledger, newer) == "b"
         assert outcomes(ledger, imported(0, "b"), imported(2)) == ["equal", "equal"]
     assert merge(here, there).new == 0
+
+
+def test_a_merge_gives_no_place_to_a_run_of_other_settings(here: Machine, there: Machine) -> None:
+    with Ledger.open(here.ledger) as ledger, Ledger.open(there.ledger) as other:
+        mine = instance(ledger)
+        ledger.set_members(mine, [member(run_id) for run_id in ids(ledger, [imported(0), imported(1)])])
+        same, changed = ids(other, [imported(0), imported(1)])
+        same, changed = ids(other, [imported(0, "b"), imported(1, "b", settings={"lr": 0.2, "seed": 1})])
+    merge(here, there)
+    with Ledger.open(here.ledger) as ledger:
+        assert not ledger.run(changed).superseded
+        assert places(ledger, mine) == {same: [("layer", "train")]}
+        assert ledger.check() == []
 
 
 def test_a_merge_of_an_earlier_generation(here: Machine, there: Machine) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import NullPool, create_engine
 
 from lrurun.errors import LedgerError
 from lrurun.ledger.database import migrate, sqlite
@@ -99,10 +102,29 @@ def test_the_newest_revision_is_that_of_the_code(tmp_path: Path) -> None:
     sqlite.upgrade(path)
     assert version(path) == SCHEMA
     assert sqlite.upgrade(path) is None
+    assert sqlite.upgrade(path, versions=old_ledgers.VERSIONS) is None
+    assert version(path) == SCHEMA
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA application_id").fetchone()[0] == 0x4C525552, "which other programs know"
     connection.close()
     assert [p.name for p in tmp_path.iterdir()] == ["ledger.db"], "no backup of nothing"
+
+
+def test_a_new_ledger_has_its_version_as_alembic_writes_it(tmp_path: Path) -> None:
+    """It is made without Alembic, which later migrates it."""
+    stamped = tmp_path / "stamped.db"
+    script = ScriptDirectory(old_ledgers.VERSIONS.parent, version_locations=[old_ledgers.VERSIONS])
+    with create_engine(f"sqlite:///{stamped}", poolclass=NullPool).begin() as connection:
+        MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).stamp(script, "head")
+    made = tmp_path / "made.db"
+    sqlite.upgrade(made)
+    tables = []
+    for path in (made, stamped):
+        connection = sqlite3.connect(path)
+        tables.append(connection.execute(f"SELECT * FROM pragma_table_xinfo('{VERSION_TABLE}')").fetchall())
+        connection.close()
+    assert tables[0] == tables[1] != []
+    assert version(made) == version(stamped) == SCHEMA
 
 
 def test_an_upgrade_keeps_every_row(old: Path, tmp_path: Path) -> None:

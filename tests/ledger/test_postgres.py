@@ -30,6 +30,7 @@ from tests.harness.old_ledgers import items_of
 from tests.harness.results import fill
 from tests.harness.servers import LOCKED, PASSWORD, PrivateServer, path, running
 from tests.harness.stores import ELSEWHERE, ME, counts, dump, key, ledger, raw, take, want
+from tests.harness.tables import write_runs
 
 __all__ = ["key", "ledger", "path"]  # fixtures
 
@@ -162,6 +163,26 @@ def test_tables_of_another_program_are_not_changed(empty: Server) -> None:
     with Ledger.open(Server(f"{empty.text}?options=-csearch_path%3Dmine")) as ledger:
         ledger.event("a", "b")
         assert ledger.check() == []
+
+
+@pytest.mark.parametrize("is_written_again", [False, True])
+def test_an_import_is_as_in_a_file(empty: Server, machine: Machine, tmp_path: Path, is_written_again: bool) -> None:
+    usual = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--seed-column", "seed")
+    shown = (("report", "runs"), ("runs", "--limit", "0", "--columns", "rung,seed,test/acc"))
+    answers, records = [], []
+    for place in (machine, Machine(tmp_path / "server").use(empty)):
+        table = write_runs(place.folder / "runs.csv")
+        place.run(*usual)
+        if is_written_again:
+            (place.folder / "runs.toml").unlink()
+        rows = table.read_text().replace("none-0,none,0,0.801", "none-0,none,0,0.71")
+        table.write_text(f"{rows}none-9,none,9,0.7\n")
+        records.append(place.json(*usual)["record"])
+        answers.append([place.run(*words).stdout for words in shown])
+        assert (place.folder / "runs.toml").is_file()
+    assert answers[0] == answers[1]
+    assert records[0] == records[1]
+    assert (records[0]["new"], records[0]["changed"], records[0]["equal"]) == (1, 1, 17)
 
 
 # Errors

@@ -134,10 +134,10 @@ def test_nobody_knows_whether_others_were_tuned(imported: Machine) -> None:
 def test_unknown_test_items_are_a_caution(tmp_path: Path) -> None:
     table = TABLE.replace("test_items = 1000\n", "")
     answer, _ = _report(tmp_path, table)
-    advice = "if the score is a mean over items, name them as items in [import], or test_items in [import]"
+    advice = "set test_items in [import]"
     assert f"verdicts hold for these test items alone (all rungs): {advice}" in " ".join(answer.split())
     again, _ = _report(tmp_path / "loss", table.replace('unit = "%"\n', "").replace('"max"', '"min"'))
-    assert "name them as items in [import]" in again
+    assert "name per-item results as items in [import]" in again
     assert "test_items" not in again
 
 
@@ -152,7 +152,8 @@ def test_items_of_an_import_are_used(tmp_path: Path) -> None:
 
 def test_more_seeds_are_proposed_and_never_because_of_a_result(tmp_path: Path) -> None:
     few, _ = _report(tmp_path / "few")
-    assert "Next: add seeds in your tracker until each rung has 12, and run lrurun import runs.toml again" in few
+    assert "with 12 seeds in each rung: make them with your tracker, and run lrurun import runs.toml again" in few
+    assert "Make them for all rungs, whatever these verdicts say: adding seeds because of a result misleads." in few
     many, _ = _report(tmp_path / "many", TABLE.replace("test_items = 1000\n", ""), scores=TWELVE)
     assert "Undecided: layer" in many
     proposal = (

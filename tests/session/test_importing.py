@@ -50,7 +50,7 @@ def test_a_frame_is_read_again_when_it_is_passed_again(library: Any, here: Machi
         lrurun.import_runs("norms.toml")
     assert caught.value.hint == 'pass it: lrurun.import_runs(frame, name="norms")'
     write_runs(here.folder / "norms.csv")
-    with pytest.raises(UsageError, match=r"norms\.csv: norms\.toml, line 7 has source = frame"):
+    with pytest.raises(UsageError, match=r"norms\.csv: norms\.toml, line 8 has source = frame"):
         lrurun.import_runs("norms.csv")
 
 

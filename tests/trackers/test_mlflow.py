@@ -18,7 +18,7 @@ import pytest
 from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
 from lrurun.trackers import Source, TrackedRun, sqlite
-from lrurun.trackers.mlflow import MlflowReader, sqlite_store
+from lrurun.trackers.mlflow import MlflowReader
 from lrurun.trackers.mlflow.stores import typed
 from tests.trackers.reader_output import FILES, points, read, recognised
 
@@ -109,8 +109,56 @@ def test_the_last_value_is_the_newest_one(store: str) -> None:
     assert points(resumed, "acc")[-2:] == [(2, "0.72"), (3, "0.73")]
     assert points(runs["late"], "acc") == [(1, "0.1"), (2, "0.2"), (3, "0.3")]
     assert runs["late"].last == {"acc": 0.3}
-    assert points(runs["twice"], "acc")[-2:] == [(1, "0.75"), (1, "0.25")]
+    # A database has dropped the first of two equal points.
+    assert points(runs["twice"], "acc")[-3:] == [(1, "0.5"), (1, "0.75"), (1, "0.25")]
+    assert len(runs["twice"].curves["acc"].steps) == (4 if store == str(FOLDER) else 3)
     assert runs["twice"].last == {"acc": 0.25, "val/acc top:5 ä": 1.0, "a.b-c_d": 1.0}
+    assert all(run.ends is not None for run in runs.values())
+    back = {run.name: _back(run) for run in runs.values() if _back(run)}
+    assert back == {"resumed": {"acc": (3, 5)}}
+
+
+def _back(run: TrackedRun) -> dict[str, tuple[int, int]]:
+    """The metrics of a run whose steps go back, and where they end."""
+    return {name: (end, greatest) for name, (end, greatest) in (run.ends or {}).items() if end < greatest}
+
+
+def test_the_newest_value_is_found_before_many_others(copy: Path) -> None:
+    """Of the newest points of a run, all are of another metric."""
+    runs = [run for run in by_name(copy).values() if run.last]
+    many = "(WITH RECURSIVE n(i) AS (VALUES (0) UNION ALL SELECT i + 1 FROM n WHERE i < 299) SELECT i FROM n)"
+    columns = "key, value, timestamp, run_uuid, step, is_nan"
+    for run in runs:
+        row = f"'many', 1, 1900000000000 + i, '{run.id}', i, 0"
+        falling = [f"('falling', 0.{step}, {1800000000000 - step}, '{run.id}', {step}, 0)" for step in (9, 1)]
+        change(
+            copy,
+            f"INSERT INTO metrics ({columns}) VALUES {', '.join(falling)}",
+            f"INSERT INTO latest_metrics ({columns}) VALUES {falling[0]}",
+            f"INSERT INTO metrics ({columns}) SELECT {row} FROM {many}",
+            f"INSERT INTO latest_metrics ({columns}) SELECT {row} FROM {many} WHERE i = 299",
+        )
+    later = by_name(copy)
+    assert len(runs) > 10
+    for run in runs:
+        assert str(later[run.name].last) == str(run.last | {"falling": 0.1, "many": 1.0})
+        assert _back(later[run.name]) == _back(run) | {"falling": (1, 9)}
+
+
+def test_values_of_one_step_and_time_are_in_the_order_in_which_they_were_logged(store: str) -> None:
+    """But not by a server, which sorts them by value, as MLflow itself does."""
+    runs, notes = read("mlflow", store, project="odd")  # type: ignore[arg-type]
+    [tied] = [run for run in runs if run.name == "tied"]
+    greatest = "the greatest of several values of the last step and millisecond counts, as a server sorts them: acc"
+    if store.startswith("http"):
+        assert (tied.last["acc"], notes) == (0.875, [greatest])
+    else:
+        assert (tied.last["acc"], notes) == (0.25, [])
+    assert (tied.curves, tied.last_step) == ({}, None)  # it was logged without steps
+
+
+def test_parameters_are_as_long_as_mlflow_has_left_them(store: str) -> None:
+    assert by_name(store, "odd")["tied"].settings["long"] == "x" * 6000  # of 6,001
 
 
 def test_nan_and_infinities_come_back(store: str) -> None:
@@ -143,8 +191,10 @@ def test_states_are_those_that_mlflow_has_though_they_tell_little() -> None:
         "exit": ("finished", "FINISHED"),
         "interrupted": ("finished", "FINISHED"),
         "terminated": ("running", "RUNNING"),
+        "shot": ("running", "RUNNING"),
         "in-block": ("crashed", "FAILED"),
         "exit-in-block": ("crashed", "FAILED"),
+        "interrupted-in-block": ("crashed", "FAILED"),
     }
     assert (runs["killed"].state, runs["killed"].state_text) == ("crashed", "KILLED")
     assert (runs["scheduled"].state, runs["scheduled"].last, runs["scheduled"].ended_at) == ("running", {}, None)
@@ -158,10 +208,18 @@ def test_both_passes_give_the_same_last_values_and_the_curves_that_are_asked_for
     assert [(run.id, str(run.last), run.last_step) for run in whole] == [
         (run.id, str(run.last), run.last_step) for run in light
     ]
+    assert [run.ends for run in whole] == [run.ends for run in light]
+    for run in whole:
+        of_curves = {name: (curve.steps[-1], curve.steps.max()) for name, curve in run.curves.items()}
+        assert {name: (run.ends or {})[name] for name in run.curves} == of_curves
     assert not any(run.curves for run in light)
     assert {name for run in some for name in run.curves} == {"acc"}
     for run, other in zip(whole, some, strict=True):
         assert "acc" not in run.curves or points(run, "acc") == points(other, "acc")
+
+
+def test_a_database_alone_has_the_ends_without_the_curves(store: str) -> None:
+    assert MlflowReader(Source(name=store)).tells_ends == (store == str(DATABASE))
 
 
 def test_older_indices_give_the_same(copy: Path) -> None:
@@ -177,7 +235,7 @@ def test_a_store_is_named_by_its_folder_or_by_an_address(copy: Path, server: str
         assert len(read("mlflow", name)[0]) == count  # type: ignore[arg-type]
     for name in (f"file:{FOLDER}", f"file://{FOLDER}", FOLDER.parent / "mlruns"):
         assert MlflowReader.recognises(Source(name=str(name)))
-        assert len(by_name(name)) == 8
+        assert len(by_name(name)) == 9
     number = by_name(server, "folds")["fold-0"].place.split("/")[-3]
     assert list(by_name(f"{server}/#/experiments/{number}/runs")) == ["fold-0", "fold-1"]
     assert MlflowReader.recognises(Source(name=server))
@@ -226,12 +284,11 @@ def test_values_that_are_not_committed_yet_are_not_there(copy: Path) -> None:
 
 
 def test_a_locked_database_is_an_error(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "WAIT_SECONDS", 0.01)
     monkeypatch.setattr(sqlite, "TIMEOUT", 0.01)
     with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         error = error_of(copy)
-        assert "another process has locked the file" in error.message
+        assert "another process holds this database" in error.message
         assert recognised("mlflow", copy)
 
 
@@ -263,7 +320,7 @@ def test_wrong_sources(copy: Path, tmp_path: Path, server: str, monkeypatch: pyt
     assert "mlflow server" in str(error.hint)
     assert isinstance(error, UsageError)
     (tmp_path / "text.db").write_text("text")
-    assert "is no SQLite file" in error_of(tmp_path / "text.db").message
+    assert "not a whole database of SQLite" in error_of(tmp_path / "text.db").message
     change(tmp_path / "other.db", "CREATE TABLE metrics (x)", "CREATE TABLE runs (x)")
     assert "is no store of MLflow" in error_of(tmp_path / "other.db").message
     assert not recognised("mlflow", tmp_path / "other.db")

@@ -10,10 +10,12 @@ import sqlite3
 
 import pytest
 
+from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
 from lrurun.trackers import Source, sqlite
 from lrurun.trackers import optuna as optuna_reader
 from lrurun.trackers.optuna import OptunaReader
+from tests.harness.machine import Machine
 from tests.trackers.make.environment import FILES
 
 FOLDER = FILES / "optuna"
@@ -191,6 +193,59 @@ def test_settings(path):
         "study_user_attrs.data": "digits",
     }
     assert type(runs[5].settings["model.depth"]) is int
+
+
+def test_a_study_says_which_values_are_better(path, tmp_path):
+    assert of_study(path)[0].directions == {"value": "min", "intermediate_value": "min"}
+    [two] = of_study(path, "two objectives")
+    assert two.directions == {"accuracy": "max", "size": "min"}
+    machine = Machine(tmp_path / "machine")
+    command = ("import", str(path), "--project", "norms", "--metric", "value", "--by", "norm", "--dry-run")
+    done = machine.run(*command)
+    assert 'better.\ndirection = "min"' in done.stdout
+    assert "score: value, at the last step; lower is better" in done.stderr
+    assert 'direction = "max"' in machine.run(*command, "--direction", "max").stdout
+
+
+def test_studies_with_other_directions_are_asked_about(tmp_path):
+    import optuna
+
+    with storage(tmp_path / DATABASE) as opened:
+        for name, direction in (("a", "minimize"), ("b", "maximize")):
+            study = optuna.create_study(storage=opened, study_name=name, direction=direction)
+            for norm in ("x", "y", "x", "y"):
+                study.enqueue_trial({"norm": norm})
+            study.optimize(lambda trial: float(trial.suggest_categorical("norm", ["x", "y"]) == "x"), n_trials=4)
+    machine = Machine(tmp_path)
+    command = ("import", DATABASE, "--metric", "value", "--by", "norm")
+    done = machine.run(*command, code=2)
+    assert "value: which values are better depends on the study: lower in a, higher in b" in done.stderr
+    assert "higher is better" in machine.run(*command, "--project", "b").stderr
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_an_infinite_objective_is_never_the_best(direction, tmp_path):
+    """Minimising, Optuna shows -inf as the best value, and maximising inf."""
+    import optuna
+
+    odd = -math.inf if direction == "minimize" else math.inf
+    with storage(tmp_path / DATABASE) as opened:
+        study = optuna.create_study(storage=opened, study_name="s", direction=direction)
+        for norm in ("x", "y"):
+            for seed in range(4):
+                study.enqueue_trial({"norm": norm}, user_attrs={"seed": seed})
+
+        def objective(trial):
+            norm = trial.suggest_categorical("norm", ["x", "y"])
+            return odd if norm == "y" and trial.user_attrs["seed"] == 3 else 1.0 + trial.user_attrs["seed"]
+
+        study.optimize(objective, n_trials=8)
+        assert study.best_value == odd
+    machine = Machine(tmp_path)
+    machine.run("import", DATABASE, "--metric", "value", "--by", "norm")
+    x, y = machine.json("report", "--instance", "studies")["rows"]
+    assert (x["n"], x["infinite"], y["n"], y["infinite"], y["verdict"]) == (4, 0, 3, 1, "not judged")
+    assert sorted(y["scores"]) == [1.0, 2.0, 3.0]
 
 
 def test_studies_are_projects(path):
@@ -400,3 +455,60 @@ def test_a_journal_without_studies(tmp_path):
 def test_parameters_of_older_versions(value, distribution, expected):
     found = optuna_reader._parameter(value, json.dumps(distribution))
     assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "frame", "levels"])
+@pytest.mark.parametrize("name", ["norms", "two objectives"])
+def test_the_table_of_a_study_gives_the_same_trials(tmp_path, name, form):
+    """`study.trials_dataframe()` as a CSV file, as JSON lines, and as a frame with one and several levels of names."""
+    import optuna
+
+    with storage(shutil.copy(FOLDER / DATABASE, tmp_path / DATABASE)) as opened:
+        frame = optuna.load_study(storage=opened, study_name=name).trials_dataframe(multi_index=form == "levels")
+    source = Source(name="trials", frame=frame)
+    if form == "csv":
+        source = Source(name=str(tmp_path / "trials.csv"))
+        frame.to_csv(source.name)
+    elif form == "jsonl":
+        source = Source(name=str(tmp_path / "trials.jsonl"))
+        frame.to_json(source.name, orient="records", lines=True, date_format="iso")
+    reader = trackers.opened(source)
+    runs = {run.id: run for run in reader.runs(None)}
+    stored = {run.id: run for run in of_study(FOLDER / DATABASE, name)}
+    assert runs.keys() == stored.keys()
+    for number, run in runs.items():
+        of_storage = stored[number]
+        assert (run.state, run.state_text) == (of_storage.state, of_storage.state_text)
+        reports = {"intermediate_value"}  # which the table lacks
+        last = {metric: value for metric, value in of_storage.last.items() if metric not in reports}
+        if form == "jsonl":  # to_json of pandas writes null for infinities
+            last = {metric: value for metric, value in last.items() if math.isfinite(value)}
+        assert run.last == pytest.approx(last, abs=1e-9)
+        assert (run.started_at, run.ended_at) == pytest.approx((of_storage.started_at, of_storage.ended_at), abs=1e-3)
+        known = ("lr", "model.depth", "user_attrs.seed", "x")
+        assert {key: run.settings[key] for key in known if run.settings.get(key) is not None} == pytest.approx(
+            {key: of_storage.settings[key] for key in known if key in of_storage.settings}
+        )
+        assert {"duration", "number", "start_time", "end_time"}.isdisjoint(run.settings)
+        assert (reader.notes()[-1:] == [f"{source.name}: 1 of 2 trials have not begun (WAITING) and are left out"]) == (
+            name == "two objectives"
+        )
+        assert not any("system_attrs" in key for key in run.settings)
+
+
+def test_trials_of_two_studies_in_one_table(tmp_path):
+    path = tmp_path / "trials.csv"
+    path.write_text("number,value,params_x,state\n0,1,0.5,COMPLETE\n1,2,0.5,COMPLETE\n0,3,0.5,COMPLETE\n")
+    with pytest.raises(UsageError) as caught:
+        list(trackers.opened(Source(name=str(path))).runs())
+    assert "line 2 and line 4 are both trial 0" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "header", ["number,value,x", "number,params_x,y", "value,params_x,n", "values,number,params_x"]
+)
+def test_tables_with_some_columns_of_a_study(tmp_path, header):
+    path = tmp_path / "runs.csv"
+    path.write_text(f"{header}\n7,0.5,1\n8,0.6,2\n")
+    runs = list(trackers.opened(Source(name=str(path))).runs())
+    assert [list(run.settings) for run in runs] == [header.split(",")] * 2

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lrurun.errors import UsageError
-from lrurun.trackers.points import JsonLines, MetricsFile, Points, number_of_text, step_of_text
+from lrurun.trackers.numbers import number_of_text, step_of_text
+from lrurun.trackers.points import JsonLines, MetricsFile, Points
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_rows_of_json(read):
     [
         ("m.csv", "step,a,b\n0,1,\n5,,2\n"),
         ("m.csv", "\ufeffstep,a,b\r\n0,1,\r\n5,,2\r\n"),
-        ("m.csv", "a,step,b\n1,0,\n,5.0,2"),
+        ("m.csv", "a,step,b\n1,0,\n,5.0,2\n"),
         ("m.csv", "step;a;b\n0;1;\n5;;2\n"),
         ("m.csv", '"step","a","b"\n"0","1",""\n\n"5","","2"\n'),
         ("m.tsv", "step\ta\tb\n0\t1\t\n5\t\t2\n"),
@@ -80,7 +81,10 @@ def test_columns_of_steps(read):
 def test_last_lines(read):
     note = "the last line is half written and left out"
     assert read("m.csv", "step,a\n0,1\n1")[2].notes[0].endswith(note)
-    assert read("m.csv", "step,a\n0,1\n1,2")[1] == {"a": ([0, 1], [1, 2])}
+    _, curves, file = read("m.csv", "step,a\n0,1\n1,2")
+    assert curves == {"a": ([0, 1], [1, 2])}
+    assert "its last number may be cut off" in file.notes[0]
+    assert read("m.csv", "step,a\n0,1\n1,2\n")[2].notes == []
     _, curves, file = read("m.csv", "step,a\n0,1\n1,2", ends_with_line=True)
     assert (curves, len(file.notes)) == ({"a": ([0], [1])}, 1)
     for end in ('{"step": 1, "a', '{"step": 1, "a\n', '{"step": 1, "a": 2\n\n', '{"step": 1, "a": "\xff'):

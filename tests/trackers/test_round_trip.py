@@ -27,6 +27,9 @@ BASES = {"linear-rnn": "tanh-rnn", "diagonal": "linear-rnn"}
 FORMATS = ("mlflow", "tensorboard")
 
 
+pytestmark = pytest.mark.slow  # half a minute: three ledgers, filled, exported and imported
+
+
 @pytest.fixture(scope="module")
 def own() -> Machine:
     """A ledger with runs of three rungs, and some that no report counts."""

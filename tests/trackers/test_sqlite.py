@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import sqlite
+from lrurun.trackers import Source, sqlite
 
 
 def made(path: Path, journal: str = "delete") -> Path:
@@ -46,7 +47,13 @@ def test_a_locked_database_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
         holder.execute("BEGIN EXCLUSIVE")
         with pytest.raises(LrurunError) as refused:
             count(path)
-        assert sqlite.columns(path) == {}
+        for source in (path, tmp_path):  # whose tool is not known then
+            with pytest.raises(LrurunError) as unknown:
+                trackers.recognise(Source(name=str(source)))
+            assert unknown.value.message == refused.value.message
+        (tmp_path / "metrics.csv").write_text("step,acc\n1,2\n")
+        (tmp_path / "hparams.yaml").write_text("{}")
+        assert trackers.recognise(Source(name=str(tmp_path))).name == "lightning"
     assert refused.value.message == f"{path}: another process holds this database"
     assert refused.value.hint == "end it or wait for it, and import again"
     assert count(path) == 2000
@@ -98,5 +105,5 @@ def test_no_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "none.db", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(LrurunError) as refused:
             count(path)
-        assert refused.value.message == f"{path}: {message}"
+        assert refused.value.message == f"{path}: cannot be read: {message}"
         assert sqlite.columns(path) == {}

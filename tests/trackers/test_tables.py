@@ -19,8 +19,8 @@ from pyarrow import parquet
 
 from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import Source, TrackedRun
-from lrurun.trackers.tables import forms
+from lrurun.trackers import Source, TrackedRun, mlflow, optuna, sacred
+from lrurun.trackers.tables import forms, roles
 from tests.trackers.make import tables
 
 FILES = Path(__file__).parent / "files" / "tables"
@@ -518,13 +518,59 @@ def test_states(table: Any) -> None:
     expected = ["finished", "finished", "crashed", "crashed", "running", "running", "running"]
     assert [run.state for run in runs] == expected
     assert [run.state_text for run in runs] == words
-    runs, notes = table("run_id,state\na,Ohio\nb,finished\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ("FINISHED COMPLETE completed done success succeeded ok TERMINATED TrialState.COMPLETE", "finished"),
+        ("preempting PREEMPTED OUT_OF_MEMORY CANCELLED CANCELLED+ TIMEOUT NODE_FAIL killed aborted ABORTED", "crashed"),
+        ("BOOT_FAIL DEADLINE out-of-memory OOMKilled INTERRUPTED FAIL error Timed-Out", "crashed"),
+        ("running PENDING QUEUED in_progress SUSPENDED WAITING PAUSED SCHEDULED PRUNED unknown", "running"),
+    ],
+)
+def test_words_of_trackers_and_schedulers(table: Any, words: str, state: str) -> None:
+    listed = words.split()
+    runs, notes = table("run_id,state\n" + "".join(f"{row},{word}\n" for row, word in enumerate(listed)))
+    assert {word: run.state for word, run in zip(listed, runs, strict=True)} == dict.fromkeys(listed, state)
+    assert not notes
+    [run], _ = table("run_id,State\na,CANCELLED by 1000\n")
+    assert (run.state, run.state_text) == ("crashed", "CANCELLED by 1000")
+
+
+def test_a_word_has_one_meaning_in_tables_and_in_stores() -> None:
+    """A table that a tracker exports has its words."""
+    for of_tracker in (mlflow._STATES, optuna._ENDS, sacred.STATES):
+        assert {word: roles.state_of(word) for word in of_tracker} == of_tracker
+
+
+def test_a_state_with_an_unknown_word(table: Any) -> None:
+    """Such a run is not known to have ended; what the other words say counts."""
+    runs, notes = table("run_id,State\na,finished\nb,crashed\nc,zapped\nd,zapped\n")
+    assert [run.state for run in runs] == ["finished", "crashed", "running", "running"]
+    assert [run.state_text for run in runs] == ["finished", "crashed", "zapped", "zapped"]
+    assert [run.settings for run in runs] == [{}] * 4
+    [note] = notes
+    assert "'State': the state of 2 runs is 'zapped', which is not known: read as running, so as missing" in note
+    # many words for a few runs, or one for many, as one cluster names a failure
+    for words in (["ok"] * 4 + ["x", "y", "z"], ["ok"] + ["x"] * 4):
+        runs, _ = table("run_id,state\n" + "".join(f"{row},{word}\n" for row, word in enumerate(words)))
+        assert [run.state for run in runs] == ["finished" if word == "ok" else "running" for word in words]
+
+
+def test_a_setting_that_is_named_as_a_state(table: Any) -> None:
+    runs, notes = table("run_id,state\na,Ohio\nb,Ohio\nc,finished\nd,Utah\n")
     assert [(run.state, run.settings) for run in runs] == [
-        ("finished", {"state": "Ohio"}),
-        ("finished", {"state": "finished"}),
+        ("finished", {"state": word}) for word in ("Ohio", "Ohio", "finished", "Utah")
     ]
-    assert len(notes) == 1
-    assert "'state' is a setting: 'Ohio' is no state of a run" in notes[0]
+    [note] = notes
+    assert "'state' is a setting: 'Ohio', 'Utah' are no states of a run" in note
+
+
+def test_the_last_state_of_a_run_counts(table: Any) -> None:
+    runs, notes = table("run,step,state,loss\na,0,working,1\na,1,finished,2\nb,0,working,1\nb,1,killed,2\n")
+    assert [run.state for run in runs] == ["finished", "crashed"]
+    assert not notes
 
 
 def test_times(table: Any) -> None:
@@ -612,7 +658,10 @@ def test_half_written_last_line(table: Any) -> None:
     assert len(notes) == 1
     runs, notes = table("run_id,norm,acc\na,layer,1\nb,none,2")  # only without its end
     assert [run.id for run in runs] == ["a", "b"]
-    assert not notes
+    assert notes == [
+        f"{runs[0].place}: the last line (3) has no end: it counts, but if the file is half written, its last number "
+        "may be cut off"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -191,8 +191,8 @@ def test_items(tmp_path: Path) -> None:
         ("config.yaml", b"lr: {value: [1", "config.yaml, line 2: is not YAML"),
         ("config.yaml", b"- 1\n", "config.yaml: expected a table of settings, found list"),
         ("config.yaml", b"lr:\n  value: \xe9\n", "config.yaml: not UTF-8 text"),
-        ("wandb-summary.json", b'{"loss": 1', "wandb-summary.json: is not JSON"),
-        ("wandb-metadata.json", b"{", "wandb-metadata.json: is not JSON"),
+        ("wandb-summary.json", b'{"loss": 1', "wandb-summary.json: not valid JSON"),
+        ("wandb-metadata.json", b"{", "wandb-metadata.json: not valid JSON"),
     ],
 )
 def test_broken_files(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
@@ -289,6 +289,16 @@ def test_folders(tmp_path: Path) -> None:
         assert list(read(place)[0]) == ["whole", "crashed", "raised"]  # by time
     for place in (tmp_path / "wandb" / "latest-run", *(tmp_path / "wandb" / run.name).glob("*.wandb")):
         assert list(read(place)[0]) == [run.name.rpartition("-")[2]]
+
+
+def test_folders_that_are_further_down(tmp_path: Path) -> None:
+    """As of a sweep whose jobs have a folder `wandb` each; the files of a run are no other run."""
+    for job, folder in enumerate(("online", "killed")):
+        shutil.copytree(FILES / folder, tmp_path / "outputs" / str(job) / "wandb")
+    (tmp_path / "outputs" / "1" / "files").mkdir()
+    (tmp_path / "outputs" / "1" / "files" / "config.yaml").write_text("lr: 1")  # of any other tool
+    assert trackers.recognise(Source(name=str(tmp_path))).name == "wandb"
+    assert set(read(tmp_path)[0]) == {"whole", "soon", "later"}
 
 
 def test_projects(tmp_path: Path) -> None:

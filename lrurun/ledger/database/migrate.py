@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from lrurun.errors import LedgerError
 from lrurun.ledger.database import schema
-from lrurun.ledger.database.schema import SCHEMA
+from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE
 from lrurun.server import Location
 from lrurun.version import VERSION
 
@@ -61,27 +61,45 @@ class Migration:
     """The steps that bring a ledger from this version (None: an empty database) to the newest revision in a folder."""
 
     def __init__(self, location: Location, version: str | None, versions: Path | None, lrurun: str | None) -> None:
+        self._version, self._versions = version, versions
+        self.is_due = True
+        if self._is_new:
+            return
         # Imported here because most processes have nothing to migrate.
         from alembic.script import ScriptDirectory
 
-        self._version = version
-        self._settings = _settings(versions)
-        script = ScriptDirectory.from_config(self._settings)
+        script = ScriptDirectory.from_config(_settings(versions))
         self.is_due = version != script.get_current_head()
         if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
             raise older(location, version, "") if version < FIRST else newer(location, version, lrurun)
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether an empty database gets the newest tables, for which no step of a migration is needed."""
+        return self._version is None and self._versions is None
+
     def run(self, connection: Connection) -> None:
         """Migrates the ledger in the transaction of a connection."""
-        from alembic import command
-
-        self._settings.attributes["connection"] = connection
         if self._version is None:
             schema.create(connection)
-            command.stamp(self._settings, SCHEMA)
-        command.upgrade(self._settings, "head")
+            _set_version(connection)
+        if not self._is_new:
+            from alembic import command
+
+            settings = _settings(self._versions)
+            settings.attributes["connection"] = connection
+            command.upgrade(settings, "head")
         connection.execute(schema.info.delete().where(schema.info.c.name == "lrurun"))
         connection.execute(schema.info.insert().values(name="lrurun", value=VERSION))
+
+
+def _set_version(connection: Connection) -> None:
+    """Makes the table of the version, as Alembic does: importing that takes longer than making the ledger."""
+    connection.exec_driver_sql(
+        f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL,"
+        f" CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
+    )
+    connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA}')")
 
 
 def _settings(versions: Path | None) -> Config:

@@ -18,11 +18,12 @@ Lists and tables have no order. They are equal if their parts are: [64, 64] is [
 from __future__ import annotations
 
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import Struct
 
@@ -118,6 +119,39 @@ def parse(text: str, types: Mapping[str, ValueType], option: str = "--where") ->
     if (count := sum(1 for _ in comparisons(condition))) > MAX_COMPARISONS:
         raise UsageError(f"{option}: {count} comparisons are too many", f"at most {MAX_COMPARISONS}; {_HINT}")
     return condition
+
+
+def comparable(value: Any) -> str:
+    """The value of a setting as a text that just the values have which no condition tells apart from it.
+
+    Numbers are equal by value, as 64 bits have them: 1 is 1.0, and neither "1" nor true. True is the text "true".
+    """
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_comparable_part, value))}]"
+    if isinstance(value, Mapping):
+        parts = (f"{json.dumps(name)}:{_comparable_part(part)}" for name, part in sorted(value.items()))
+        return f"{{{','.join(parts)}}}"
+    return value if value in ("true", "false") else _comparable_part(value)
+
+
+def _comparable_part(value: Any) -> str:
+    """A part of a list or table, in which true is no text."""
+    if isinstance(value, list | tuple | Mapping):
+        return comparable(value)
+    return repr(in_floats(value)) if is_number(value) else json.dumps(value, ensure_ascii=False)
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def in_floats(number: float) -> float:
+    """A number as conditions compare it: an infinity where a whole number is beyond all numbers of 64 bits."""
+    try:
+        return float(number) + 0.0  # no zero is negative
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def comparisons(condition: Condition) -> Iterator[ValueComparison]:

@@ -543,11 +543,11 @@ def _how_to_record(report: LadderReport) -> str:
         return f"{report.score.title} is no mean over them"
     if report.is_of_models:
         return clean(items_command(report.instance.short_name))
-    table, record = (
-        ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
-    )
-    share = "" if report.test_items is not None or report.score.unit != "points" else f", or test_items in [{table}]"
-    return f"if the score is a mean over items, {record}{share}"
+    needs_number = report.test_items is None and report.score.unit == "points"
+    if report.kind == "imported":
+        return "set test_items in [import]" if needs_number else "name per-item results as items in [import]"
+    share = ", or test_items in [program]" if needs_number else ""
+    return f"if the score is a mean over items, use run.log_items{share}"
 
 
 def _is_hard(comparison: Comparison) -> bool:

@@ -71,8 +71,8 @@ def _of_imported(report: LadderReport, step: str) -> str:
     again = f"and run {report.read_again} again"
     if step == "firm":
         return (
-            f"Next: add seeds in your tracker until each rung has {verdicts.LEAST_SEEDS}, {again}: verdicts are firm "
-            "then, which takes these seeds whatever these say."
+            f"Next: verdicts are firm with {verdicts.LEAST_SEEDS} seeds in each rung: make them with your tracker, "
+            f"{again}. Make them for all rungs, whatever these verdicts say: adding seeds because of a result misleads."
         )
     detect = command(report, report.instance.short_name, "report", "--detect", "D")
     return (

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lrurun.errors import UsageError, hint_for, plural
+from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.trackers import Curve, Source, State, TrackedRun, Value, sqlite
 from lrurun.trackers.lrurun_exports import ExportedRuns, names_in_export
 from lrurun.trackers.mlflow.file_store import FileStore, is_store
@@ -68,6 +68,12 @@ class MlflowReader:
             with contextlib.closing(self._opened()) as store:
                 self._version = store.version
         return self._version
+
+    @property
+    def tells_ends(self) -> bool:
+        """Of a database alone: a server and a folder have the ends only with the curves."""
+        with contextlib.closing(self._opened()) as store:
+            return isinstance(store, SqliteStore)
 
     def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
         """Yields the runs in the order in which they started."""
@@ -174,7 +180,8 @@ def _run(
         last={name: end.value for name, end in last.items()},
         # MLflow gives the step 0 to what is logged without one.
         last_step=max(steps) if any(steps) else None,
-        curves={name: curve for name, curve in points.items() if len(curve.steps) > 1 or curve.steps.any()},
+        ends={name: (end.step, end.greatest_step) for name, end in last.items()},
+        curves={name: curve for name, curve in points.items() if curve.steps.any()},
         started_at=stored.started_at, ended_at=stored.ended_at, code=stored.tags.get(_COMMIT, ""), data=stored.data,
         place=stored.place,
     )  # fmt: skip
@@ -198,7 +205,12 @@ def _has_runs(path: Path) -> bool:
     """Whether a SQLite file has MLflow's tables; other tools have files of this kind too."""
     if not path.is_file():
         return False
-    columns = sqlite.columns(path)
-    if not columns:  # no database, or one that another process has locked
+    try:
+        columns = sqlite.columns(path)
+    except LrurunError:
+        if path.name != _DATABASE:
+            raise
+        return True
+    if not columns:  # no database
         return path.name == _DATABASE
     return "run_uuid" in columns.get("runs", ()) and "experiment_id" in columns.get("experiments", ())

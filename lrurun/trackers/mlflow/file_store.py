@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import Curve
+from lrurun.errors import UsageError
+from lrurun.trackers import Curve, documents
 from lrurun.trackers.mlflow.stores import PARENT, Last, StoredRun, ends, seconds
 
 _META = "meta.yaml"
@@ -48,7 +48,7 @@ class FileStore:
                 if (folder / _META).is_file() and "experiment_id" in (table := self._table(folder / _META))
             }
         except OSError as error:
-            raise self._error(error) from None
+            raise documents.unreadable(error.filename or self._name, error) from None
         if not self._experiments:
             raise UsageError(f"{name}: is no store of MLflow: no folder in it has a {_META}", "name the folder mlruns")
 
@@ -138,7 +138,7 @@ class FileStore:
                 if (folder / _META).is_file()
             ]
         except OSError as error:
-            raise self._error(error) from None
+            raise documents.unreadable(error.filename or self._name, error) from None
 
     def _tables(self, experiments: Collection[str]) -> dict[Path, dict[str, Any]]:
         """Folder of a run -> what its file says of it."""
@@ -152,6 +152,7 @@ class FileStore:
         import yaml
 
         try:
+            # Not by trackers.yaml, which is slower: a store has many of these files, of which MLflow wrote every value.
             table = yaml.load(self._text(file), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.YAMLError:
             table = None
@@ -167,10 +168,6 @@ class FileStore:
         return {file.relative_to(folder).as_posix(): self._text(file) for file in files}
 
     def _text(self, file: Path) -> str:
-        try:
+        """The text of a file. Parameters and tags may have any bytes, and one of them is no reason to read nothing."""
+        with documents.reading(file):
             return file.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise self._error(error) from None
-
-    def _error(self, error: OSError) -> LrurunError:
-        return LrurunError(f"{error.filename or self._name}: cannot be read: {error.strerror}", "see its permissions")

@@ -48,12 +48,19 @@ class Server:
             ) from None
         self.version = f"mlflow-skinny {mlflow.__version__}"
         self._client = MlflowClient(tracking_uri=address)
+        self._unordered: dict[str, None] = {}
+        """Metrics with several values of the last step and time, of which the server does not tell the last one."""
 
     def close(self) -> None:
         pass
 
     def sentences(self) -> list[str]:
-        return []
+        if not self._unordered:
+            return []
+        names = ", ".join(self._unordered)
+        return [
+            f"the greatest of several values of the last step and millisecond counts, as a server sorts them: {names}"
+        ]
 
     def experiments(self) -> dict[str, str]:
         found = self._pages(lambda token: self._client.search_experiments(page_token=token))
@@ -89,6 +96,10 @@ class Server:
         for name in self._asked(lambda: self._client.get_run(run.id)).data.metrics:
             history = self._asked(partial(self._client.get_metric_history, run.id, name))
             history = sorted(history, key=lambda point: point.timestamp)
+            if len({(point.timestamp, point.step) for point in history[-2:]}) < len(
+                {(point.timestamp, point.step, point.value) for point in history[-2:]}
+            ):
+                self._unordered[name] = None
             values = np.array([point.value for point in history], np.float64)
             curves[name] = Curve(np.array([point.step for point in history], np.int64), with_infinities(values))
         return ends(curves), {name: curve for name, curve in curves.items() if names is None or name in names}

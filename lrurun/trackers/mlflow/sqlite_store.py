@@ -6,17 +6,14 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
-from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import Curve
+from lrurun.errors import UsageError
+from lrurun.trackers import Curve, sqlite
 from lrurun.trackers.mlflow.revisions import NEWEST_RELEASE, REVISIONS
 from lrurun.trackers.mlflow.stores import PARENT, Last, StoredRun, seconds, with_infinities
 
-WAIT_SECONDS = 10.0
-"""How long a reader waits for a process that is writing."""
 _COLUMNS = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
     "runs": {"run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage", "experiment_id"},
@@ -36,8 +33,8 @@ _TAIL = 4
 class SqliteStore:
     """A SQLite file, opened for reading alone.
 
-    Each statement is read to its end at once: as long as one is open, SQLite lets no training write, and these would
-    fail after a while.
+    Each statement is read to its end at once, and not all of them in one state, as by `sqlite.opened`: as long as one
+    is open, SQLite lets no training write, and these would fail after a while.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -57,12 +54,9 @@ class SqliteStore:
         if not path.exists():
             raise UsageError(f"{name}: there is no such file", "name the file of the store, as in mlflow.db")
         try:
-            uri = f"file:{quote(str(path.absolute()))}?{_mode(path)}"
-            self._database = sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS)
-        except (OSError, sqlite3.Error) as error:
-            raise LrurunError(
-                f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}", "see its permissions"
-            ) from None
+            self._database = sqlite.connected(path)
+        except sqlite3.Error as error:
+            raise sqlite.refusal(error, path) from None
         try:
             self._check()
         except BaseException:
@@ -129,16 +123,27 @@ class SqliteStore:
             " WHERE run_uuid = ? ORDER BY rowid DESC LIMIT ?", (run.id, _TAIL * len(latest) + 20)
         ):  # fmt: skip
             newest.setdefault(key, tuple(point))
-        ends = {}
+        points = {}
         for key, step, time, _ in latest:
-            found = newest.get(key)
-            if found is None or found[:2] != (step, time):
+            found = newest.get(key) or self._recorded_last(run, key)
+            if found[:2] != (step, time):
                 found = self._rows(
                     f"SELECT step, timestamp, {_VALUE} FROM metrics {self._by('index_metrics_run_uuid_key_step')}"
                     " WHERE run_uuid = ? AND key = ? ORDER BY timestamp DESC, rowid DESC LIMIT 1", (run.id, key)
                 )[0]  # fmt: skip
-            ends[key] = Last(float(with_infinities(np.array([found[2]], float))[0]), step)
-        return ends
+            points[key] = found
+        values = with_infinities(np.array([value for _, _, value in points.values()], np.float64)).tolist()
+        return {key: Last(value, points[key][0], step) for (key, step, _, _), value in zip(latest, values, strict=True)}
+
+    def _recorded_last(self, run: StoredRun, key: str) -> tuple[int, int, Any]:
+        """The point of a metric that was recorded last, found in an index alone."""
+        index = self._by("index_metrics_run_uuid_key_step")
+        rows = self._rows(
+            f"SELECT step, timestamp, {_VALUE} FROM metrics WHERE rowid ="
+            f" (SELECT max(rowid) FROM metrics {index} WHERE run_uuid = ? AND key = ?)", (run.id, key)
+        )  # fmt: skip
+        point: tuple[int, int, Any] = rows[0]
+        return point
 
     def _curves(self, run: StoredRun, names: Collection[str] | None) -> dict[str, Curve]:
         index = self._by("index_metrics_run_uuid" if names is None else "index_metrics_run_uuid_key_step")
@@ -159,7 +164,7 @@ class SqliteStore:
                 )
                 points = np.fromiter(rows, _POINT)
             except sqlite3.Error as error:
-                raise self._error(error) from None
+                raise sqlite.refusal(error, self._path) from None
         finally:
             self._rows("COMMIT")
         with_infinities(points["value"])
@@ -172,7 +177,7 @@ class SqliteStore:
 
     def _data(self, run: str) -> str:
         """The data sets that are inputs of a run."""
-        if not self._columns("inputs") or not self._columns("datasets"):
+        if not self._has_data:
             return ""
         rows = self._rows(
             "SELECT datasets.name, datasets.digest"
@@ -221,6 +226,7 @@ class SqliteStore:
                 f"the store is of a later version of MLflow (schema {name}) than {NEWEST_RELEASE}; its tables of runs,"
                 " parameters and metrics have the columns of that one, and were read as such"
             )
+        self._has_data = bool(self._columns("inputs") and self._columns("datasets"))
         self._indices = {name for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type = 'index'")}
 
     def _columns(self, table: str) -> set[str]:
@@ -230,28 +236,4 @@ class SqliteStore:
         try:
             return self._database.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise self._error(error) from None
-
-    def _error(self, error: sqlite3.Error) -> LrurunError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return LrurunError(
-                f"{self._name}: another process has locked the file for more than {WAIT_SECONDS:.0f} s",
-                "run the command again when that has written, or import a copy of the file",
-            )
-        if code == sqlite3.SQLITE_NOTADB:
-            return UsageError(f"{self._name}: is no SQLite file", "name the database of MLflow, as in mlflow.db")
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-            return LrurunError(
-                f"{self._name}: cannot be read without a change, because a writer was killed or is at work",
-                "copy the file with those beside it that begin with its name (-wal, -journal), and import the copy",
-            )
-        return LrurunError(f"{self._name}: SQLite: {error}", "import a copy, or a backup")
-
-
-def _mode(path: Path) -> str:
-    """How a file is opened: where there is a write-ahead log, a reader shares it; where there could be one and is none,
-    a reader would make it, and leave it behind."""
-    with path.open("rb") as file:
-        may_have_log = file.read(20)[18:] == b"\2\2"
-    return "immutable=1" if may_have_log and not path.with_name(f"{path.name}-wal").exists() else "mode=ro"
+            raise sqlite.refusal(error, self._path) from None

@@ -42,12 +42,17 @@ class Last(Struct, frozen=True):
 
     value: float
     """The newest value by time."""
+    step: int
+    """Its step."""
     greatest_step: int
 
 
 def ends(curves: Mapping[str, Curve]) -> dict[str, Last]:
     """The ends of metrics whose points are all known."""
-    return {name: Last(float(curve.values[-1]), int(np.max(curve.steps))) for name, curve in curves.items()}
+    return {
+        name: Last(float(curve.values[-1]), int(curve.steps[-1]), int(np.max(curve.steps)))
+        for name, curve in curves.items()
+    }
 
 
 class Store(Protocol):

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from lrurun import trackers
 from lrurun.errors import UsageError
 from lrurun.trackers import Value
 
@@ -105,6 +106,15 @@ class MemoryTable(Struct, kw_only=True):
 def objects(values: Sequence[Any]) -> NDArray[Any]:
     """(n,) values as they are: a list among them is one value."""
     return np.fromiter(values, object, len(values))
+
+
+def plain(value: Any) -> Value:
+    """A cell of a frame or of Parquet as a value of a setting; dates and times as texts of ISO 8601."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(part) for part in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return value.isoformat() if hasattr(value, "isoformat") else trackers.plain(value)
 
 
 def check_names(place: str, names: Sequence[str]) -> None:

@@ -21,16 +21,17 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Source, TrackedRun
-from lrurun.trackers.tables import forms
+from lrurun.trackers import Source
+from lrurun.trackers.points import MAY_BE_CUT
 from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects
+from lrurun.trackers.tables.reader import TableReader
 from lrurun.trackers.tables.text_lines import TextLines, first_bytes
 
 _AT_ONCE = 10_000
@@ -45,15 +46,11 @@ _FIRST_LETTERS = frozenset("+-.0123456789iInN")
 _NUMBER, _BOOL, _TEXT = "number", "bool", "text"
 
 
-class CsvReader:
+class CsvReader(TableReader):
     """Reads CSV and TSV files."""
 
-    name = "csv"
-    title = "CSV"
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._notes: list[str] = []
+    name: ClassVar = "csv"
+    title: ClassVar = "CSV"
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -66,16 +63,8 @@ class CsvReader:
         start = first_bytes(path)
         return start[:4] != b"PAR1" and (path.suffix.lower() != ".txt" or b"\t" in start)
 
-    def version(self) -> str:
-        return ""
-
-    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
-        table = read(self.source)
-        self._notes = table.notes
-        return forms.runs(table, self.source, self.source.path.stem, curves)
-
-    def notes(self) -> Sequence[str]:
-        return self._notes
+    def table(self) -> MemoryTable:
+        return read(self.source)
 
 
 def read(source: Source) -> MemoryTable:
@@ -270,6 +259,8 @@ def _columns(
     _leave_out_index(table, names)
     if records.rest:
         table.notes.append(f"{place}: the last line ({records.rest}) is half-written, and left out")
+    elif not records.lines.is_whole:
+        table.notes.append(f"{place}: the last line ({records.lines.number}) has no end: {MAY_BE_CUT}")
     if records.longer:
         what = "1 row takes" if records.longer == 1 else f"{records.longer} rows take"
         first = f"the first from line {records.first_longer} on"

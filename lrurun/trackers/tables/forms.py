@@ -14,22 +14,24 @@ columns of numbers are metrics, with a point in each row where they are not empt
 values alone. Columns of texts that change within a run are left out, and refused where they distinguish rows of equal
 steps: then the column that names the run does not tell runs apart.
 
-Of a table with a row for each run, all columns are settings, but those whose names say something else.
+Of a table with a row for each run, all columns are settings, but those whose names say something else. That of a study
+of Optuna has names of its own (`trials`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from lrurun.errors import UsageError, hint_for, plural
+from lrurun.errors import UsageError, hint_for, listed, plural
 from lrurun.trackers import Curve, Source, State, TrackedRun, Value
-from lrurun.trackers.tables import charts, roles
+from lrurun.trackers.tables import charts, roles, trials
 from lrurun.trackers.tables.columns import Column, Table, check_names
 from lrurun.trackers.tables.values import ValueTable
 
@@ -57,6 +59,8 @@ def runs(table: Table, source: Source, project: str, curves: Collection[str] | N
         return charts.runs(table, project, curves)
     if ValueTable.fits(table):
         table = ValueTable(table)
+    elif trials.fits(table.names):
+        table = trials.of_runs(table)
     return _Reading(table, source, project).runs(curves)
 
 
@@ -145,12 +149,15 @@ class _Reading:
             if column.empty.any():
                 row = table.row_name(start + int(np.flatnonzero(column.empty)[0]))
                 raise UsageError(f"{table.place}: {row} has no id of its run in {name!r}", "fill in every id")
-            cells = column.values.tolist()
+            # The rows of a run mostly follow each other: then few of them are looked at one by one.
+            values = column.values
             try:
-                of_rows = np.fromiter((numbers.setdefault(cell, len(numbers)) for cell in cells), np.int32, len(cells))
-            except TypeError:
+                first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+                cells = values[first].tolist()
+                of_first = np.fromiter((numbers.setdefault(cell, len(numbers)) for cell in cells), np.int32, len(cells))
+            except (TypeError, ValueError):
                 raise UsageError(f"{table.place}: {name!r} has lists, expected ids of runs", "rename it") from None
-            self.numbers[start : start + len(cells)] = of_rows
+            self.numbers[start : start + len(values)] = np.repeat(of_first, np.diff(first, append=len(values)))
         self.ids = [_id_text(cell) for cell in numbers]
         self.is_long = len(numbers) < table.rows
 
@@ -169,13 +176,13 @@ class _Reading:
 
     def _not_unique(self) -> UsageError:
         repeated = np.flatnonzero(np.bincount(self.numbers) > 1).tolist()
-        listed = "; ".join(
+        places = "; ".join(
             f"{self.ids[number]!r} in "
-            + _listed([self.table.row_name(row) for row in np.flatnonzero(self.numbers == number).tolist()])
+            + listed([self.table.row_name(row) for row in np.flatnonzero(self.numbers == number).tolist()])
             for number in repeated[:_LISTED]
         )
         more = f", and {len(repeated) - _LISTED} more" if len(repeated) > _LISTED else ""
-        problem = f"{self.table.place}: ids of runs in {self.parts.run!r} are not unique: {listed}{more}"
+        problem = f"{self.table.place}: ids of runs in {self.parts.run!r} are not unique: {places}{more}"
         hint = "rename the column if it numbers repetitions, as to seed; rows for each step need a column step"
         return UsageError(problem, hint)
 
@@ -198,7 +205,7 @@ class _Reading:
             np.maximum.at(greatest, self.numbers[self.has_step], steps[self.has_step])
             self.last_steps = {number: step for number, step in enumerate(greatest.tolist()) if step >= 0}
             if len(candidates) > 1:
-                others = _listed([other for other in candidates if other != name])
+                others = listed([other for other in candidates if other != name])
                 table.notes.append(f"{table.place}: steps are those of {name!r}; {others} is read as any other column")
             if missing := int(column.empty.sum()):
                 table.notes.append(
@@ -286,7 +293,7 @@ class _Reading:
                 ignored.append(name)
         if ignored:
             what = "it changes within a run, and is" if len(ignored) == 1 else "they change within a run, and are"
-            table.notes.append(f"{table.place}: {_listed(ignored)} left out: {what} no metric")
+            table.notes.append(f"{table.place}: {listed(ignored)} left out: {what} no metric")
         for group in (parts.settings, parts.metrics):
             check_names(f"{table.place}: without their prefixes", list(group.values()))
 
@@ -295,17 +302,26 @@ class _Reading:
         return bool(cells) and all(roles.seconds_of(cell) is not None for cell in cells)
 
     def _find_state(self, taken: Collection[str | None]) -> str | None:
+        """The column of states: one so named, of whose words or cells at least half are known. A run with another word
+        is not known to have ended."""
         for name in self.table.names:
             if roles.plain(name) in roles.STATE and name not in taken:
-                cells = [*self.first_cells[name].cells(), *(self.last_cells[name].cells() if self.is_long else ())]
-                words = {_text(cell) for cell in cells if cell is not None}
-                if not words:
+                cells = self.last_cells[name].cells() if self.is_long else self.first_cells[name].cells()
+                counts = Counter(_text(cell) for cell in cells if cell is not None)
+                if not counts:
                     continue
-                if all(roles.state_of(word) for word in words):
-                    self.parts.state = name
-                    return name
-                word = min(word for word in words if not roles.state_of(word))
-                self.table.notes.append(f"{self.table.place}: {name!r} is a setting: {word!r} is no state of a run")
+                unknown = [word for word in counts if not roles.state_of(word)]
+                words = listed([repr(word) for word in sorted(unknown)])
+                of_runs = sum(counts[word] for word in unknown)
+                if 2 * len(unknown) > len(counts) and 2 * of_runs > counts.total():
+                    is_no_state = f"{words} {'is no state' if len(unknown) == 1 else 'are no states'} of a run"
+                    self.table.notes.append(f"{self.table.place}: {name!r} is a setting: {is_no_state}")
+                    continue
+                if unknown:
+                    what = f"the state of {plural(of_runs, 'run')} is {words}, which is not known"
+                    self.table.notes.append(f"{self.table.place}: {name!r}: {what}: read as running, so as missing")
+                self.parts.state = name
+                return name
         return None
 
     def _is_repeated(self, name: str) -> bool:
@@ -424,12 +440,6 @@ def _id_text(cell: Any) -> str:
 
 def _text(cell: Value) -> str:
     return "" if cell is None else _id_text(cell)
-
-
-def _listed(words: Sequence[str]) -> str:
-    """A few of these words, and how many there are more."""
-    shown = ", ".join(words[:_LISTED])
-    return f"{shown} and {len(words) - _LISTED} more" if len(words) > _LISTED else shown
 
 
 def _whole(column: Column) -> NDArray[np.int64] | int:

@@ -7,30 +7,25 @@ frame, NaN is an empty cell, and a note says so. polars tells both apart.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, plural
-from lrurun.trackers import Source, TrackedRun
-from lrurun.trackers.tables import forms
-from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects
+from lrurun.trackers import Source
+from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects, plain
+from lrurun.trackers.tables.reader import TableReader
 
 _NAME = "frame"
 """The name of the project where a frame has none."""
 
 
-class FrameReader:
+class FrameReader(TableReader):
     """Reads pandas and polars frames."""
 
-    name = "frame"
-    title = "a frame"
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._notes: list[str] = []
+    name: ClassVar = "frame"
+    title: ClassVar = "a frame"
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -40,13 +35,12 @@ class FrameReader:
         package = _package(self.source.frame)
         return f"{package} {sys.modules[package].__version__}" if package else ""
 
-    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
-        table = read(self.source)
-        self._notes = table.notes
-        return forms.runs(table, self.source, self.source.name or _NAME, curves)
+    def table(self) -> MemoryTable:
+        return read(self.source)
 
-    def notes(self) -> Sequence[str]:
-        return self._notes
+    @property
+    def project(self) -> str:
+        return self.source.name or _NAME
 
 
 def read(source: Source) -> MemoryTable:
@@ -88,7 +82,7 @@ def _of_polars(frame: Any, place: str) -> MemoryTable:
         elif series.dtype.is_numeric():
             values = series.cast(polars.Float64).fill_null(0.0).to_numpy()
         else:
-            values = objects([_plain(value) for value in series.to_list()])
+            values = objects([plain(value) for value in series.to_list()])
         columns[series.name] = Column(values, empty)
     return MemoryTable(place=place, columns=columns, rows=len(frame), notes=[])
 
@@ -101,7 +95,7 @@ def _of_pandas(frame: Any, place: str) -> MemoryTable:
         frame = frame.reset_index()
     elif not pandas.api.types.is_integer_dtype(index.dtype):
         frame = frame.rename_axis(index="index").reset_index()
-    names = [".".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
+    names = [_joined(name) for name in frame.columns]
     check_names(place, names)
     columns, missing = {}, 0
     for number, name in enumerate(names):
@@ -118,6 +112,11 @@ def _of_pandas(frame: Any, place: str) -> MemoryTable:
     return MemoryTable(place=place, columns=columns, rows=len(frame), notes=notes)
 
 
+def _joined(name: Any) -> str:
+    """The name of a column, which may have several levels, of which some are empty."""
+    return ".".join(str(level) for level in name if level != "") if isinstance(name, tuple) else str(name)
+
+
 def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
     import pandas
 
@@ -129,21 +128,12 @@ def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
         return np.asarray(filled.to_numpy(dtype=np.int64))
     if types.is_float_dtype(series.dtype):
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    values = [None if is_empty else _plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)]
+    values: list[Any] = [
+        None if is_empty else plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)
+    ]
     kinds = {type(value) for value in values} - {type(None)}
     if kinds == {bool}:  # a column of objects
         return np.array([bool(value) for value in values], bool)
     if kinds and kinds <= {int, float}:
-        return np.array([np.nan if value is None else float(value) for value in values])
+        return np.array([np.nan if value is None else value for value in values], np.float64)
     return objects(values)
-
-
-def _plain(value: Any) -> Any:
-    """A value as a setting."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(part) for part in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    if isinstance(value, np.generic):
-        return value.item()
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

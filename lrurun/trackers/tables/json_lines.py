@@ -8,17 +8,17 @@ note says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Source, TrackedRun, flat
-from lrurun.trackers.tables import forms
+from lrurun.trackers import Source, flat
 from lrurun.trackers.tables.columns import Column, MemoryTable, objects
+from lrurun.trackers.tables.reader import TableReader
 from lrurun.trackers.tables.text_lines import TextLines, first_bytes
 
 _AT_ONCE = 10_000
@@ -28,31 +28,19 @@ _WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 _TYPES = {bool: "true or false", int: "numbers", float: "numbers", str: "texts", list: "lists"}
 
 
-class JsonLinesReader:
+class JsonLinesReader(TableReader):
     """Reads JSON lines."""
 
-    name = "jsonl"
-    title = "JSON lines"
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._notes: list[str] = []
+    name: ClassVar = "jsonl"
+    title: ClassVar = "JSON lines"
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
         is_named = source.path.suffix.lower() in (".jsonl", ".ndjson")
         return source.frame is None and is_named and first_bytes(source.path).lstrip()[:1] in (b"{", b"")
 
-    def version(self) -> str:
-        return ""
-
-    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
-        table = read(self.source)
-        self._notes = table.notes
-        return forms.runs(table, self.source, self.source.path.stem, curves)
-
-    def notes(self) -> Sequence[str]:
-        return self._notes
+    def table(self) -> MemoryTable:
+        return read(self.source)
 
 
 def read(source: Source) -> MemoryTable:

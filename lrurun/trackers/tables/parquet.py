@@ -7,17 +7,17 @@ null: a loss that diverged is then an empty cell, which no reader can tell from 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import Source, TrackedRun
-from lrurun.trackers.tables import forms
-from lrurun.trackers.tables.columns import Block, Column, Strings, check_names, objects
+from lrurun.trackers import Source
+from lrurun.trackers.tables.columns import Block, Column, Strings, check_names, objects, plain
+from lrurun.trackers.tables.reader import TableReader
 from lrurun.trackers.tables.text_lines import check_file, first_bytes
 
 if TYPE_CHECKING:
@@ -29,15 +29,11 @@ _INDEX = "__index_level_0__"
 """The column in which pandas writes an index without a name."""
 
 
-class ParquetReader:
+class ParquetReader(TableReader):
     """Reads Parquet files."""
 
-    name = "parquet"
-    title = "Parquet"
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._notes: list[str] = []
+    name: ClassVar = "parquet"
+    title: ClassVar = "Parquet"
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -48,13 +44,8 @@ class ParquetReader:
             return f"pyarrow {metadata.version('pyarrow')}"
         return ""
 
-    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
-        table = ParquetTable(self.source)
-        self._notes = table.notes
-        return forms.runs(table, self.source, self.source.path.stem, curves)
-
-    def notes(self) -> Sequence[str]:
-        return self._notes
+    def table(self) -> ParquetTable:
+        return ParquetTable(self.source)
 
 
 class ParquetTable:
@@ -167,10 +158,10 @@ def _column(array: pyarrow.Array) -> Column:
     if types.is_string(kind) or types.is_large_string(kind):
         array = array.dictionary_encode()  # a text that repeats is one object
     if types.is_dictionary(array.type):
-        words = objects([_plain(word) for word in array.dictionary.to_pylist()])
+        words = objects([plain(word) for word in array.dictionary.to_pylist()])
         indices = np.where(empty, 0, _numbers(array.indices.cast(pyarrow.int64()), np.int64))
         return Column(words[indices] if len(words) else objects([None] * len(array)), empty)
-    return Column(objects([_plain(value) for value in array.to_pylist()]), empty)
+    return Column(objects([plain(value) for value in array.to_pylist()]), empty)
 
 
 def _numbers(array: pyarrow.Array, dtype: type[np.generic]) -> NDArray[Any]:
@@ -182,12 +173,3 @@ def _numbers(array: pyarrow.Array, dtype: type[np.generic]) -> NDArray[Any]:
 def _bits(buffer: pyarrow.Buffer, array: pyarrow.Array) -> NDArray[np.bool_]:
     bits = np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little", count=array.offset + len(array))
     return bits[array.offset :].astype(bool)
-
-
-def _plain(value: Any) -> Any:
-    """A value as a setting."""
-    if isinstance(value, list):
-        return [_plain(part) for part in value]
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

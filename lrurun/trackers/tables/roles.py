@@ -28,15 +28,23 @@ METRIC, VALUE = "metric", "value"
 SETTING_PREFIXES = ("params.", "config.", "config/")
 METRIC_PREFIXES = ("metrics.", "summary.", "summary/")
 
-STATES: dict[str, State] = {
-    **dict.fromkeys(
-        ("finished", "complete", "completed", "done", "success", "succeeded", "terminated", "ok"), "finished"
+_WORDS: dict[State, str] = {
+    "finished": ("finished complete completed done success successful succeeded passed terminated ok closed published"),
+    "crashed": (
+        "crashed failed fail failure killed error errored timeout timed_out stopped exit exited broken dead died "
+        "aborted cancelled canceled interrupted preempted preempting evicted oom oomkilled out_of_memory node_fail "
+        "boot_fail launch_failed reconfig_fail deadline revoked removed"
     ),
-    **dict.fromkeys(("crashed", "failed", "fail", "killed", "error", "errored", "timeout", "stopped"), "crashed"),
-    **dict.fromkeys(("aborted", "cancelled", "canceled", "interrupted", "preempted", "pruned"), "crashed"),
-    **dict.fromkeys(("running", "pending", "queued", "scheduled", "created", "waiting", "active"), "running"),
+    "running": (
+        "running run active started starting finishing stopping completing cancelling pending pend queued scheduled "
+        "created submitted runnable waiting idle held in_progress inprogress configuring paused suspended resizing "
+        "requeued signaling stage_out unfinished unknown pruned"
+    ),
 }
-"""Word for a state, in lower case -> the state. A column with any other word is no column of states."""
+"""The words of trackers and of schedulers of jobs, in lower case. A pruned trial was not trained to its end, as the
+reader of Optuna's storages has it; a run that is being preempted ends there."""
+STATES: dict[str, State] = {word: state for state, words in _WORDS.items() for word in words.split()}
+"""Word for a state -> the state."""
 _MILLISECONDS = 1e11
 """Numbers beyond it are milliseconds since 1970: as seconds they would be of the year 5138."""
 
@@ -65,8 +73,13 @@ def stripped(name: str, prefixes: Sequence[str]) -> str | None:
 
 def state_of(cell: Value) -> State | None:
     """The state that a cell says; None for words that are not known. Nobody knows how a run without a word ended: it
-    counts as running."""
-    return "running" if cell is None else STATES.get(cell.strip().lower()) if isinstance(cell, str) else None
+    counts as running. "TrialState.COMPLETE", "CANCELLED by 1000" and "CANCELLED+" are as enumerations of Python and
+    Slurm write states."""
+    if cell is None:
+        return "running"
+    if not isinstance(cell, str):
+        return None
+    return STATES.get(plain(cell).rpartition(".")[2].partition("_by_")[0].rstrip("+"))
 
 
 def seconds_of(cell: Value) -> float | None:

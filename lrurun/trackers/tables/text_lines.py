@@ -7,7 +7,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import UsageError
+from lrurun.trackers import documents
 
 _WIDE = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 """Byte-order mark -> encoding: spreadsheets save "Unicode text" so."""
@@ -47,7 +48,7 @@ class TextLines:
                     self.is_whole = raw.endswith(b"\n")
                     yield self._decoded(raw)
         except OSError as error:
-            raise unreadable(self.path, error) from None
+            raise documents.unreadable(self.path, error) from None
 
     def _check_start(self, start: bytes) -> None:
         if start == b"PAR1":
@@ -96,17 +97,11 @@ def check_file(path: Path) -> None:
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file", "check the path") from None
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from None
+        raise documents.unreadable(path, error) from None
     if stat.S_ISDIR(mode):
         raise UsageError(f"{path}: this is a folder, expected a file with a table", "name the file in it")
     if not stat.S_ISREG(mode):
         raise UsageError(f"{path}: this is no regular file", "save the table to a file first")
-
-
-def unreadable(path: Path, error: Exception) -> LrurunError:
-    """The error that a file cannot be read."""
-    reason = getattr(error, "strerror", None) or str(error)
-    return LrurunError(f"{path}: cannot be read: {reason}", "check the permissions and the disk")
 
 
 def first_bytes(path: Path, number: int = 4096) -> bytes:

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Source, State, TrackedRun, flat, yaml
+from lrurun.errors import UsageError, plural
+from lrurun.trackers import Source, State, TrackedRun, documents, flat, yaml
 from lrurun.trackers.folders import is_seen
 from lrurun.trackers.lrurun_exports import ExportedRuns, of_event_file
 from lrurun.trackers.tensorboard.content import Content, read
@@ -75,9 +75,7 @@ class TensorBoardReader:
                     yield from exports.read(run, of_event_file(content.texts))
             yield from exports.waiting()
         except OSError as error:
-            raise LrurunError(
-                f"{error.filename or self._root}: cannot be read: {error.strerror}", "see its permissions"
-            ) from None
+            raise documents.unreadable(error.filename or self._root, error) from None
         self._notes = list(notes)
         if joined:
             self._notes.append(f"{plural(joined, 'folder')} read as parts of the run in the folder above")

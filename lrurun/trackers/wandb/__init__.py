@@ -24,15 +24,14 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value, yaml
-from lrurun.trackers.folders import Names, is_seen, walk
+from lrurun.errors import UsageError, listed, plural
+from lrurun.trackers import Curve, Source, State, TrackedRun, documents, plain, yaml
+from lrurun.trackers.folders import Names, is_seen, items_in, walk
 from lrurun.trackers.wandb import nested
 from lrurun.trackers.wandb.records import MAGIC, RecordFile
 
 _FOLDER = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")
 _CONFIG, _SUMMARY, _METADATA = "config.yaml", "wandb-summary.json", "wandb-metadata.json"
-_LISTED = 3
 
 
 class WandbReader:
@@ -77,15 +76,12 @@ class WandbReader:
             yield made
 
     def notes(self) -> Sequence[str]:
-        notes = []
-        for note, places in self._places.items():
-            more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
-            notes.append(f"{', '.join(places[:_LISTED])}{more}: {note}")
+        notes = [f"{listed(places)}: {note}" for note, places in self._places.items()]
         for project, count in self._other_projects.items():
             notes.append(f"{plural(count, 'run')} of the project {project!r} left out")
         if self._quoted:
-            listed = ", ".join(sorted(self._quoted)[:_LISTED])
-            notes.append(f"keys with dots that nested ones are named like are written in quotes: {listed}")
+            names = listed(sorted(self._quoted))
+            notes.append(f"keys with dots that nested ones are named like are written in quotes: {names}")
         return notes
 
     def _note(self, note: str, place: str) -> None:
@@ -102,7 +98,7 @@ class WandbReader:
         try:
             folders = [_Folder(path)] if path.is_file() else [_Folder(folder) for folder in _run_folders(path)]
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise documents.unreadable(path, error) from None
         if not folders:
             found = "there are no runs of wandb in this folder" if path.exists() else "there is no such file or folder"
             hint = "name a folder `wandb`, one of its folders run-..., or a file run-ID.wandb"
@@ -118,8 +114,8 @@ class WandbReader:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """The folders of runs at a path, by their times: itself, those in its folder `wandb`, or those in or below it, which
-    also are in folders `wandb` as each job of a sweep has one. Links are not followed."""
+    """The folders of runs at a path, by their times: itself, those in it or in its folder `wandb`, or those below it,
+    as where each job of a sweep has a folder `wandb`. Links are not followed."""
     if found := _nearest(path):
         return found
 
@@ -169,11 +165,6 @@ def _order(folder: Path) -> tuple[str, str]:
     return (match[1] if match else "", folder.name)
 
 
-def _unreadable(path: Path, error: Exception) -> LrurunError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return LrurunError(f"{path}: cannot be read: {reason}", "check the permissions and the disk")
-
-
 class _Folder:
     """A folder with the files of a run, or a `.wandb` file alone."""
 
@@ -201,34 +192,19 @@ class _Folder:
                     self.id, self.project = record.run.run_id or self.id, record.run.project
                     return
         except OSError as error:
-            raise _unreadable(self.log, error) from None
-
-    def text(self, name: str) -> str | None:
-        """The text of a file among those of the run; None if there is none."""
-        path = None if self.files is None else self.files / name
-        if path is None or not path.is_file():
-            return None
-        try:
-            return path.read_text("utf-8")
-        except UnicodeDecodeError:
-            raise UsageError(f"{path}: is no text in UTF-8", "fetch it again") from None
-        except OSError as error:
-            raise _unreadable(path, error) from None
+            raise documents.unreadable(self.log, error) from None
 
     def json(self, name: str) -> Any:
-        """The value in a JSON file; None if there is none.
+        """The value in a JSON file among those of the run; None if there is none, or an empty one.
 
         Raises:
             UsageError: it is not JSON.
+            LrurunError: it cannot be read.
         """
-        text = self.text(name)
-        if text is None or not text.strip():
+        path = None if self.files is None else self.files / name
+        if path is None or not path.is_file() or not documents.text(path).strip():
             return None
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            assert self.files is not None
-            raise UsageError(f"{self.files / name}: is not JSON", "the file is incomplete: fetch it again") from None
+        return documents.json_value(path)
 
 
 class _Run:
@@ -272,20 +248,8 @@ class _Run:
             self.code = self.code or (str(git.get("commit") or "") if isinstance(git, dict) else "")
             if self.started_at is None:
                 self.started_at = _seconds(metadata.get("startedAt"))
-        if items and folder.files is not None and (listed := self._listed(folder, items)) is not None:
+        if folder.files is not None and (listed := items_in(folder.files, items)) is not None:
             self.items = listed
-
-    def _listed(self, folder: _Folder, items: str) -> list[float] | None:
-        """The results of items in a file of the run."""
-        if not items.endswith(".json"):
-            return None
-        found = folder.json(items)
-        if found is None:
-            return None
-        if (listed := _numbers(found)) is None:
-            assert folder.files is not None
-            raise UsageError(f"{folder.files / items}: is no list of numbers", "write one as [1, 0, 1]")
-        return listed
 
     # .wandb files
 
@@ -311,7 +275,7 @@ class _Run:
                     code = record.exit.exit_code
                     self.state, self.state_text = "finished" if code == 0 else "crashed", f"exit code {code}"
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise documents.unreadable(path, error) from None
         for path_of_value, text in self._changes.items():
             if text is None:
                 nested.remove(self.summary, path_of_value)
@@ -411,7 +375,7 @@ class _Run:
             id=self.id,
             project=self.project,
             name="" if self.name == self.id else self.name,
-            settings={settings[path]: _plain(value) for path, value in config.items()},
+            settings={settings[path]: plain(value) for path, value in config.items()},
             state=self.state,
             state_text=self.state_text,
             last={metrics[path]: value for path, value in last.items()},
@@ -443,8 +407,8 @@ class _Run:
             elif last[path] != value and not (np.isnan(last[path]) and np.isnan(value)):
                 other.append(".".join(path))
         if other:
-            listed = ", ".join(sorted(other)[:_LISTED])
-            self.notes.append(f"the summary has another value than the end of the history, which counts: {listed}")
+            names = listed(sorted(other))
+            self.notes.append(f"the summary has another value than the end of the history, which counts: {names}")
         return last
 
 
@@ -470,10 +434,6 @@ def _json(text: str) -> Any:
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _plain(value: Any) -> Value:
-    return value if value is None or isinstance(value, str | int | float | bool | list) else str(value)
 
 
 def _numbers(values: Any) -> list[float] | None:

@@ -1,7 +1,7 @@
 """Environments of their own in which real trackers write the files of tests: they cannot be installed together.
 
-`python -m tests.trackers.make.NAME`, from the root of the repository, installs the pinned packages into a new environment
-in a temporary folder, calls the `write` of the module there, and replaces `tests/trackers/files/NAME`.
+`python -m tests.trackers.make.NAME`, from the root of the repository, installs the pinned packages into a new
+environment in a temporary folder, calls the `write` of the module there, and replaces `tests/trackers/files/NAME`.
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@ PACKAGES = ["mlflow==3.17.2"]
 TIME = 1_700_000_000_000
 """The time of the first point, in milliseconds."""
 MODULE = "tests.trackers.make.mlflow"
+ENDINGS = (
+    "exception", "exit", "interrupted", "terminated", "shot", "in-block", "exit-in-block", "interrupted-in-block",
+)  # fmt: skip
 
 
 def write(folder: Path) -> None:
@@ -35,7 +38,7 @@ def write(folder: Path) -> None:
         os.chdir(temporary)
         for uri in ("sqlite:///mlflow.db", "file:mlruns"):
             _runs(uri)
-            for ending in ("exception", "exit", "interrupted", "terminated", "in-block", "exit-in-block"):
+            for ending in ENDINGS:
                 environment.in_process(MODULE, "end", uri, ending, folder=Path(temporary))
         _record(Path("mlflow.db"), folder / "server.json")
         _without_traces(Path("mlflow.db"))
@@ -98,7 +101,10 @@ def _runs(uri: str) -> None:
     long_names = ["val/acc top:5 ä", "a.b-c_d"]
     for name in long_names:
         client.log_metric(twice, name, 1.0, timestamp=TIME, step=1)
-    for run in (resumed, late, odd, twice):
+    # Three values of one step and millisecond, as a fast loop without steps records them: MLflow shows the greatest.
+    tied = add("tied", [("acc", value, 7, 0) for value in (0.5, 0.875, 0.25)])
+    client.log_param(tied, "long", "x" * 6001)  # is cut at 6,000 characters
+    for run in (resumed, late, odd, twice, tied):
         client.set_terminated(run, end_time=TIME + 1000)
     client.set_terminated(add("killed", [("acc", 0.5, 0, 1)]), "KILLED", end_time=TIME + 1000)
     client.create_run(second, start_time=TIME + 50, run_name="scheduled")
@@ -132,15 +138,17 @@ def end(uri: str, how: str) -> None:
         raise RuntimeError
     if how == "exit":
         sys.exit(1)
-    if how == "interrupted":
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(10)
-    if how == "terminated":
-        os.kill(os.getpid(), signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    signals = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM, "shot": signal.SIGKILL}
+    if how in signals:
+        os.kill(os.getpid(), signals[how])
         time.sleep(10)
     with run:
         if how == "in-block":
             raise RuntimeError
+        if how == "interrupted-in-block":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
         sys.exit(0)
 
 

@@ -1,0 +1,50 @@
+"""What the readers of tables have in common, whatever the format of the table."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from typing import ClassVar
+
+from lrurun.trackers import Source, TrackedRun
+from lrurun.trackers.tables import forms
+from lrurun.trackers.tables.columns import Table
+
+
+class TableReader:
+    """Reads the runs of one table."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._notes: list[str] = []
+
+    def version(self) -> str:
+        """Empty: the format has no version."""
+        return ""
+
+    @abstractmethod
+    def table(self) -> Table:
+        """Reads the table.
+
+        Raises:
+            UsageError: there is none.
+            LrurunError: it cannot be read.
+        """
+
+    @property
+    def project(self) -> str:
+        """The project of the runs: the stem of the file."""
+        return self.source.path.stem
+
+    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
+        """The runs in the order of the table."""
+        table = self.table()
+        self._notes = table.notes
+        return forms.runs(table, self.source, self.project, curves)
+
+    def notes(self) -> Sequence[str]:
+        """Sentences on what the last reading left out or had to interpret."""
+        return self._notes
