@@ -182,7 +182,8 @@ def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _Went
 
 def _step_of(run: TrackedRun, ends: Sequence[tuple[int, int, _WentBack]]) -> int:
     """The step that a run has reached: its greatest one, without what an abandoned attempt alone has reached."""
-    last, reached = (max((end[k] for end in ends), default=0) for k in range(2))
+    last = max((end for end, _, _ in ends), default=0)
+    reached = max((greatest for _, greatest, _ in ends), default=0)
     return last if last < reached else max(run.last_step or 0, 0)
 
 
