@@ -30,6 +30,7 @@ from lrurun.imported import understanding
 from lrurun.instances.import_record import Caution
 from lrurun.judging.verdicts import LEAST_SEEDS
 from lrurun.ledger.where.grammar import comparable
+from lrurun.trackers.numbers import number
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -100,7 +101,7 @@ def _of_rung(rung: str, runs: Sequence[ScoredRun], table: ImportTable) -> Chosen
             "name another metric with --metric-for-choice, or leave runs out with `where`",
         )
     if len(counted) < 2:  # nothing to choose; those that have not ended, if there are any, say nothing
-        only = next(iter([*counted, *with_results]), None)
+        only = next(iter(counted or with_results), None)
         train = tuple(run for run in runs if only in (None, combination(run, table.choose)))
         choice = _chosen(rung, runs, train, table, combinations=len(counted))
         if only is None or set(with_results) <= {only}:
@@ -177,7 +178,8 @@ def _rank(value: Any) -> tuple[int, float, str]:
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return (1, float(value), "") if not math.isnan(value) else (2, 0.0, "")
+        size = number(value) or 0.0
+        return (2, 0.0, "") if math.isnan(size) else (1, size, "")
     return 3, 0.0, comparable(value)
 
 

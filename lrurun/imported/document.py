@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +69,7 @@ def _entries(table: Mapping[str, Any]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key, re.ASCII) else toml_value(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key, re.ASCII) else _value(key)
 
 
 def _value(value: Any) -> str:
@@ -77,7 +78,13 @@ def _value(value: Any) -> str:
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    return toml_value(value)
+    return _quoted(value) if isinstance(value, str) else toml_value(value)
+
+
+def _quoted(text: str) -> str:
+    """A text in quotes. What a terminal must not see is escaped, so that the file has the very value of a source."""
+    characters = json.dumps(text, ensure_ascii=False)
+    return "".join(character if clean(character) else f"\\u{ord(character):04x}" for character in characters)
 
 
 def line_of(content: str, key: str) -> int | None:

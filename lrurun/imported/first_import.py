@@ -21,7 +21,8 @@ from lrurun.console import clean
 from lrurun.errors import UsageError, plural, raise_first
 from lrurun.imported import document, placing, rungs, scoring, sources, understanding
 from lrurun.imported.document import RungText
-from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
+from lrurun.imported.earlier import EarlierImports
+from lrurun.imported.placing import Basis, Understood, finished
 from lrurun.imported.request import NO_SEED, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown

@@ -15,7 +15,8 @@ from lrurun.config.ladder import Ladder, default_ladder, load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.errors import LrurunError, UsageError
 from lrurun.imported import document, placing, rungs, sources, understanding
-from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
+from lrurun.imported.earlier import EarlierImports
+from lrurun.imported.placing import Basis, Understood, finished
 from lrurun.imported.request import KEYS, NO_SEED, OPTIONS, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown

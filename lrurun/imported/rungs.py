@@ -160,7 +160,7 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         rung.name: conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where")
         for rung in ladder.rungs
     }
-    compared = {each.name for condition in parsed.values() for each in conditions.comparisons(condition)}
+    compared = {each.name for condition in parsed.values() for each in comparisons(condition)}
     members: dict[str, list[int]] = {name: [] for name in parsed}
     outside: list[int] = []
     known: dict[str, list[str]] = {}  # what many runs have in common is compared once
@@ -209,7 +209,7 @@ def titles_of(runs: Sequence[TrackedRun]) -> list[str]:
     """Runs as messages name them: by their names where they have some, and by their ids; where there are several
     projects, with these."""
     with_project = len({run.project for run in runs}) > 1
-    titles = [f"{run.name} ({run.id})" if run.name and run.name != run.id else run.id for run in runs]
+    titles = [f"{name} ({run.id})" if (name := run.name or run.row) and name != run.id else run.id for run in runs]
     return [f"{run.project}/{title}" if with_project else title for run, title in zip(runs, titles, strict=True)]
 
 

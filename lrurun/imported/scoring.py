@@ -27,6 +27,7 @@ from lrurun.errors import UsageError
 from lrurun.imported.attempts import one_per_step, ordered
 from lrurun.ledger.values import State
 from lrurun.trackers import Curve
+from lrurun.trackers.numbers import number
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -89,8 +90,9 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Its id in messages, with its name where it has one."""
-        return f"{self.run.id} ({self.run.name})" if self.run.name else self.run.id
+        """Its id in messages, with its name where it has one, or the row that it is."""
+        name = self.run.name or self.run.row
+        return f"{self.run.id} ({name})" if name else self.run.id
 
 
 class _Reading(NamedTuple):
@@ -239,7 +241,7 @@ def value_of(run: TrackedRun, metric: str) -> float | None:
     if metric in run.last:
         return float(run.last[metric])
     value = run.settings.get(metric)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return number(value) if isinstance(value, int | float) else None
 
 
 def _why_no_value(run: TrackedRun, metric: str) -> str:
@@ -358,11 +360,14 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
     if value is None or value == "":
         return None
     seed: int | None = None
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", value, re.ASCII):
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,400}(\.0*)?\s*", value, re.ASCII):
         seed = int(value.partition(".")[0])
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        seed = int(value) if value == int(value) else None
-    label = f"{run.id} ({run.name})" if run.name else run.id
+    elif isinstance(value, int) and not isinstance(value, bool):
+        seed = value
+    elif isinstance(value, float) and value.is_integer():
+        seed = int(value)
+    name = run.name or run.row
+    label = f"{run.id} ({name})" if name else run.id
     if seed is None:
         hint = "name another setting with --seed-column; with --seed-column none, runs are numbered"
         raise UsageError(f"run {label}, {setting}: expected a whole number as its seed, found {value!r}", hint)

@@ -131,7 +131,8 @@ class Identities:
             of_project = f" of {run.project}" if run.project else ""
             raise UsageError(
                 f"run {run.id}{of_project} is there twice: in {earlier} and in {place}",
-                "name a source that has it once, or limit it with --project",
+                "name a source that has it once, import them under two names with --name, or limit it with --project; "
+                "a column project tells runs of tables apart",
             )
         self._places[origin] = place
         return origin

@@ -71,7 +71,7 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     id: str
     """The id of the run, which no other run of the project has."""
     project: str = ""
-    """The project, experiment or study; empty where the tracker has none. Of a file with a table, its stem."""
+    """The project, experiment or study; empty where the tracker has none."""
     name: str = ""
     """The name that people gave the run, where it is not the id."""
     settings: dict[str, Value] = {}
@@ -103,6 +103,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     """The name, version or digest of the data, where the tracker records it."""
     place: str = ""
     """The file, folder or address that it was read from."""
+    row: str = ""
+    """Of a table without ids of runs, how people find its row, as in "line 7"."""
 
 
 class Source(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lrurun.errors import UsageError, hint_for, plural
-from lrurun.trackers import Source, TrackedRun, documents
+from lrurun.trackers import Source, TrackedRun, documents, numbers
 
 _SEEN_FIRST = 2_000
 """The most folders in which a source is looked for before it is known whose it is."""
@@ -212,4 +212,4 @@ def item_results(values: list[Any], path: Path) -> list[float]:
         if not isinstance(value, int | float):
             shown = json.dumps(value, default=str)[:40]
             raise UsageError(f"{path}: item {index} is {shown}, expected a number", "write a number for each test item")
-    return [float(value) for value in values]
+    return numbers.results(values) or []

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import time
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -532,3 +533,31 @@ def test_json_is_one_object(machine: Machine) -> None:
     assert list(document) == ["instance", "file", "import", "rungs", "record"]
     assert document["instance"]["short_name"] == "runs"
     assert Path(document["file"]).name == "runs.toml"
+
+
+def test_values_with_control_characters_make_rungs(machine: Machine) -> None:
+    """The file has the values themselves, escaped: its conditions are those of the runs of the source."""
+    values = ["a\x1b[31mred", "a", "two\nlines", "del\x7f", "\x85", "\u2028", "\u202eturned", "back\\slash"]
+    rows = [
+        {"run_id": f"{index}-{seed}", "norm": value, "seed": seed, "test_acc": 0.5 + index / 100}
+        for index, value in enumerate(values)
+        for seed in range(2)
+    ]
+    (machine.folder / "runs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    usual = ("import", "runs.jsonl", "--metric", "test_acc", "--by", "norm")
+    document = machine.json(*usual)
+    assert [len(rung["seeds"]) for rung in document["rungs"]] == [2] * len(values)
+    text = (machine.folder / "runs.toml").read_text()
+    assert text.isprintable() or set(text) - {"\n"} == {character for character in text if character.isprintable()}
+    rungs = tomllib.loads(text)["rung"]
+    assert [rung["where"] for rung in rungs] == [f"norm = '{value}'" for value in values]
+    assert machine.json("import", "runs.toml")["record"]["equal"] == 2 * len(values)
+
+
+def test_half_a_character_makes_no_condition(machine: Machine) -> None:
+    rows = [
+        {"run_id": str(seed), "norm": ["\ud800", "a"][seed % 2], "seed": seed, "test_acc": 0.5} for seed in range(4)
+    ]
+    (machine.folder / "runs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = machine.run("import", "runs.jsonl", "--metric", "test_acc", "--by", "norm", code=2)
+    assert "the value of norm: '\\ud800' has half of a character" in done.stderr

@@ -303,7 +303,9 @@ def test_a_run_without_the_seed_setting_has_no_seed() -> None:
     assert scored(tracked(settings={"seed": 3}), "csv", table()).seed is None
 
 
-@pytest.mark.parametrize("value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60])
+@pytest.mark.parametrize(
+    "value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60, 10**400, "9" * 5000]
+)
 def test_other_seeds_are_refused_with_the_run_named(value: Any) -> None:
     reading = table(seed="seed")
     run = scored(tracked("x7", name="night", settings={"seed": value}, last={"test_acc": 0.5}), "csv", reading)

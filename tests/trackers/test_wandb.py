@@ -185,6 +185,18 @@ def test_items(tmp_path: Path) -> None:
         read(folder, items="items.json")
 
 
+def test_whole_numbers_that_no_float_reaches(tmp_path: Path) -> None:
+    folder = copy("online", tmp_path)
+    next(folder.glob("*.wandb")).unlink()
+    large = "1" + "0" * 400
+    content = f'{{"acc": {large}, "correct": [true, -{large}], "_step": {large}, "_timestamp": {large}}}'
+    (folder / "files" / "wandb-summary.json").write_text(content)
+    [run] = read(folder, items="correct")[0].values()
+    assert run.last == {"acc": float("inf")}
+    assert run.items == [1.0, float("-inf")]
+    assert (run.last_step, run.ended_at) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [

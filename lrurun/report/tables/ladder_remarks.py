@@ -105,9 +105,6 @@ def _on_import(report: LadderReport) -> list[Remark]:
     )
     texts = [f"Imported: {read}.", *(clean(note) for source in record.sources for note in source.notes)]
     texts += [f"Chosen by validation: {clean('; '.join(record.choices))}."] if record.choices else []
-    if record.vanished:
-        verb = "is" if record.vanished == 1 else "are"
-        texts.append(f"{plural(record.vanished, 'run')} of earlier imports {verb} no longer in the source, and count.")
     if record.outside:
         names = ", ".join(map(clean, record.outside[:FEW])) + (", ..." if len(record.outside) > FEW else "")
         texts.append(f"In no rung: {plural(len(record.outside), 'run')} ({names}).")
