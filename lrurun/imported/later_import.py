@@ -83,7 +83,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
             opened=opened,
             read=read,
             earlier=earlier.runs(recipe.task, table.reading),
-            twin=None,
+            for_steps=(),
             sentences=[
                 f"as {file} says, which is as it was written or edited",
                 *differences.sentences,

@@ -200,11 +200,12 @@ def with_columns(read: ReadRuns, opened: Sequence[OpenedSource], metrics: Sequen
     return list(changed.values())
 
 
-def needed(table: ImportTable, opened: Sequence[OpenedSource], twin: str | None = None) -> list[str]:
-    """The metrics whose curves decide scores, or cautions on them; `twin` would choose another step than the last."""
-    if table.at == "last" and table.protocol != "best-of-test" and twin is None and tell_ends(opened):
+def needed(table: ImportTable, opened: Sequence[OpenedSource], for_steps: Sequence[str] = ()) -> list[str]:
+    """The metrics whose curves decide scores, or cautions on them; those of `for_steps` would choose another step than
+    the last."""
+    if table.at == "last" and table.protocol != "best-of-test" and not for_steps and tell_ends(opened):
         return []
-    return [name for name in (table.metric, table.metric_for_choice, twin) if name]
+    return list(dict.fromkeys(name for name in (table.metric, table.metric_for_choice, *for_steps) if name))
 
 
 def tell_ends(opened: Sequence[OpenedSource]) -> bool:
