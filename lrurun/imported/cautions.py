@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lrurun.config import metric_names
 from lrurun.errors import plural
+from lrurun.imported import understanding
 from lrurun.instances.import_record import Caution
 from lrurun.ledger.where.grammar import comparable
 
@@ -34,7 +35,7 @@ by a step."""
 _EARLY = 0.9
 """A run that ends before this share of the median of its rung ends early [ours]."""
 _SHOWN = 4
-"""Values and runs that a sentence lists."""
+"""Rungs, settings, values and runs that a sentence lists."""
 
 
 def compared(ladder: Ladder) -> list[tuple[str, str]]:
@@ -66,6 +67,7 @@ def of_import(
         *best_of_test(table),
         *split_of_score(table),
         *others,
+        *only_values(members, table),
         *unequal_budgets(members, pairs, table),
         *early_ends(members),
         *unequal_data(members, pairs),
@@ -121,7 +123,7 @@ def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Itera
     }
     if unequal:
         rungs = tuple(rung for rung in members if rung in unequal)
-        listed = ", ".join(f"{rung} {medians[rung]:,.0f}" for rung in rungs)
+        listed = _listed([f"{rung} {medians[rung]:,.0f}" for rung in rungs])
         at_step = isinstance(table.at, int)
         scored = f"; all are scored at step {table.at}" if at_step else ", and more steps alone may make a rung better"
         yield Caution(
@@ -145,7 +147,7 @@ def early_ends(members: Members) -> Iterator[Caution]:
         yield Caution(
             short="runs that end early",
             full="Runs end before nine tenths of the steps of their rung, stopped early or killed: "
-            f"{'; '.join(sentences)}.",
+            f"{_listed(sentences, '; ')}.",
             rungs=tuple(rungs),
         )
 
@@ -174,7 +176,7 @@ def _versions(
             rung: [f"{version[:12]} ({plural(count, 'run')})" for version, count in versions[rung].items()]
             for rung in rungs
         }
-        listed = "; ".join(f"{rung} {_listed(texts)}" for rung, texts in counts.items())
+        listed = _listed([f"{rung} {_listed(texts)}" for rung, texts in counts.items()], "; ")
         yield Caution(short=short, full=f"{full}: {listed}.", rungs=rungs)
 
 
@@ -193,11 +195,18 @@ def varying_settings(
             rung: Counter(comparable(run.run.settings.get(name)) for run in runs if run.has_result)
             for rung, runs in members.items()
         }
+        texts = {
+            comparable(value): understanding.text_of(value)
+            for runs in members.values()
+            for value in [run.run.settings.get(name) for run in runs]
+        }
         for rung, count in counts.items():
             if len(count) > 1:
                 others = [other for pair in pairs if rung in pair for other in pair if counts.get(other)]
                 equal = all(_shares(counts[other]) == _shares(count) for other in others)
-                (balanced if equal else unbalanced).setdefault(rung, []).append(f"{name} ({_listed(list(count))})")
+                (balanced if equal else unbalanced).setdefault(rung, []).append(
+                    f"{name} ({_listed([texts[value] for value in count])})"
+                )
     if unbalanced:
         yield Caution(
             short="settings vary within rungs",
@@ -222,7 +231,7 @@ def several_differences(differences: Mapping[str, Sequence[str]], table: ImportT
         if len(names := [name for name in every if name not in table.choose]) > 1
     }
     if several:
-        listed = "; ".join(f"{rung} in {', '.join(names)}" for rung, names in several.items())
+        listed = _listed([f"{rung} in {_listed(names)}" for rung, names in several.items()], "; ")
         yield Caution(
             short="more than one difference from the base",
             full=f"Rungs differ from their base in more than one setting: {listed}. Verdicts are about all of them "
@@ -264,14 +273,31 @@ def seeds_of_sacred(table: ImportTable) -> Iterator[Caution]:
 
 
 def steps_back(members: Members) -> Iterator[Caution]:
-    """A caution on runs whose curves end at a smaller step than they have reached: an attempt was abandoned."""
-    rungs = tuple(rung for rung, runs in members.items() if any(run.went_back for run in runs))
-    if rungs:
-        runs = [run.label for rung in rungs for run in members[rung] if run.went_back]
+    """Cautions on runs whose steps go back: after an attempt that was abandoned, or from two writers."""
+    rules = {
+        "attempts": "as after an attempt that was abandoned: its points from there on do not count",
+        "writers": "as of two writers: at each step the value that was recorded last counts",
+    }
+    for why, rule in rules.items():
+        runs = [run.label for of_rung in members.values() for run in of_rung if run.went_back == why]
+        if runs:
+            yield Caution(
+                short="",
+                full=f"The steps of {plural(len(runs), 'run')} go back, {rule} ({_listed(runs)}).",
+                rungs=tuple(rung for rung, of_rung in members.items() if any(run.went_back == why for run in of_rung)),
+            )
+
+
+def only_values(members: Members, table: ImportTable) -> Iterator[Caution]:
+    """A caution on runs that are scored at their only value, although the best step of runs counts."""
+    counts = {rung: sum(run.at_only_value for run in runs if run.has_result) for rung, runs in members.items()}
+    rungs = tuple(rung for rung, count in counts.items() if count)
+    if table.at == "best" and rungs:
+        listed = _listed([f"{rung} {counts[rung]} of {sum(run.has_result for run in members[rung])}" for rung in rungs])
         yield Caution(
-            short="",
-            full=f"The steps of {plural(len(runs), 'run')} go back, as after an attempt that was abandoned: at each "
-            f"step the value that was recorded last counts ({_listed(runs)}).",
+            short="runs without a best step",
+            full=f"Runs without curves of both {table.metric} and {table.metric_for_choice} are scored at their only "
+            f"value: {listed}. Rungs with more of them are scored by another rule.",
             rungs=rungs,
         )
 
@@ -287,9 +313,9 @@ def _shares(counts: Counter[str]) -> dict[str, Fraction]:
     return {value: Fraction(count, counts.total()) for value, count in counts.items()}
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+def _listed(names: Collection[str], separator: str = ", ") -> str:
+    return understanding.listed(names, _SHOWN, separator)
 
 
 def _by_rung(texts: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{rung}: {', '.join(of_rung)}" for rung, of_rung in texts.items())
+    return _listed([f"{rung}: {_listed(of_rung)}" for rung, of_rung in texts.items()], "; ")

@@ -170,6 +170,7 @@ def scored_again(earlier: Earlier, table: ImportTable) -> ScoredRun:
         result=run.result,
         step=run.step,
         why=run.error or "",
+        choice=(run.result or {}).get(table.result_for_choice),
     )
 
 

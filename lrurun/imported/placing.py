@@ -23,6 +23,7 @@ from lrurun.imported.repeats import RunKey
 from lrurun.imported.scoring import LastAndBest, ScoredRun
 from lrurun.imported.sources import OpenedSource, ReadRuns
 from lrurun.instances.import_record import Caution
+from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
 MOST_POSITIONS = 4_999
@@ -90,6 +91,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             f"{table.metric}: no run has a usable value of it: {scored[0].why}",
             "name another metric or step, or import finished runs",
         )
+    scoring.check_best(scored, table, "--at best" if basis.is_new else f"{shown(basis.target)} [import], at")
     vanished_runs = earlier.vanished(basis.earlier, scored, table, basis.target.parent)
     # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
     counted_again = [] if basis.is_new else vanished_runs.counted
@@ -251,16 +253,16 @@ def rung_sentences(
     every = [*placed, *(place for place, _ in kept)]
     counts = {name: sum(place.rung == name and place.stage == "train" for place in every) for name in ladder.bases}
     of_by = f" by {', '.join(by)}" if by else ""
-    listed = ", ".join(f"{name} ({plural(count, 'run')})" for name, count in counts.items())
+    listed = understanding.listed([f"{name} ({plural(count, 'run')})" for name, count in counts.items()])
     sentences = [f"rungs{of_by}: {listed}"]
     bases = {name: base for name, base in ladder.bases.items() if base is not None}
     if len(set(bases.values())) == 1:
         sentences[0] += f"; compared with {next(iter(bases.values()))}"
     elif bases:
-        sentences[0] += f"; bases: {', '.join(f'{name} on {base}' for name, base in bases.items())}"
+        sentences[0] += f"; bases: {understanding.listed([f'{name} on {base}' for name, base in bases.items()])}"
     single = [name for name, count in counts.items() if count == 1]
     if single:
-        sentences.append(f"a single run: {', '.join(single)}; a verdict needs several seeds of each rung")
+        sentences.append(f"a single run: {understanding.listed(single)}; a verdict needs several seeds of each rung")
     return sentences
 
 

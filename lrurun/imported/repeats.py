@@ -261,6 +261,7 @@ def mean_of(runs: Sequence[ScoredRun]) -> ScoredRun:
     Its id is theirs, joined by "+". It diverged if one of them did; the chosen step is left out where they differ.
     """
     results = [run.result or {} for run in runs]
+    choices = [run.choice for run in runs]
     shared = [name for name in results[0] if all(name in result for result in results)]
     means = {name: floats.mean([result[name] for result in results]) for name in shared}
     if len({result.get(BEST_STEP) for result in results}) > 1:
@@ -296,7 +297,9 @@ def mean_of(runs: Sequence[ScoredRun]) -> ScoredRun:
         result=means if diverged is None else None,
         step=min(run.step for run in runs),
         why="" if diverged is None else diverged.why,
-        went_back=any(run.went_back for run in runs),
+        choice=None if None in choices else floats.mean([choice for choice in choices if choice is not None]),
+        at_only_value=any(run.at_only_value for run in runs),
+        went_back=next((run.went_back for run in runs if run.went_back), ""),
     )
 
 

@@ -117,10 +117,10 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
         numbers = [
             name for name in dict.fromkeys(name for run in runs for name in run.settings) if _is_column(runs, name)
         ]
-        hint = f"name the column with the score: --metric NAME; columns with numbers: {_listed(numbers)}"
+        hint = f"name the column with the score: --metric NAME; columns with numbers: {listed(numbers)}"
         raise UsageError("no metric was found", hint if numbers else "the runs have no numbers at all")
     found = f"{plural(len(of_test), 'metric')} of a test split" if of_test else "no metric of a test split"
-    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or _likely(known))}")
+    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {listed(of_test or _likely(known))}")
 
 
 def _likely(known: Collection[str]) -> list[str]:
@@ -162,9 +162,10 @@ def _is_column(runs: Sequence[TrackedRun], name: str) -> bool:
     return any(is_number(run.settings.get(name)) for run in runs)
 
 
-def _listed(names: Sequence[str], most: int = 12) -> str:
+def listed(names: Collection[str], most: int = 12, separator: str = ", ") -> str:
+    """The first of the names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    return f"{separator.join(list(names)[:most])}{more}"
 
 
 class Scale(Struct, frozen=True):
@@ -207,7 +208,7 @@ def text_of(value: Value) -> str:
     """The value of a setting as people read it. Unequal values may share it: `comparable` tells them apart."""
     if isinstance(value, list):
         return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
-    return setting(value)
+    return setting(0 if value == 0 and not isinstance(value, bool) else value)  # -0.0 is 0
 
 
 def texts_of(values: Iterable[Value]) -> dict[str, int]:

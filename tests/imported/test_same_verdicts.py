@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.harness.machine import Machine
 from tests.harness.programs import PYTHON
+from tests.harness.shared import once
 from tests.harness.tables import write_csv
 
 SCORES: dict[str, list[float | None]] = {
@@ -42,7 +46,8 @@ norm = "none"
 name = "none"
 title = "none"
 """
-IMPORT = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--chance", "0.1", "--test-items", "2000")
+KNOWN = ("--chance", "0.1", "--test-items", "2000")
+"""What neither a table nor an export says."""
 _OF_ROW = ("rung", "n", "mean", "stderr", "verdict", "diverged", "unscored", "infinite", "missing")
 _OF_COMPARISON = ("other", "verdict", "difference", "low", "high", "p", "p_adjusted", "provisional")
 
@@ -59,22 +64,42 @@ def rows(report: dict[str, Any]) -> list[Any]:
     ]
 
 
-def test_verdicts_do_not_depend_on_who_ran_the_runs(tmp_path) -> None:
-    own, imported = Machine(tmp_path / "own"), Machine(tmp_path / "imported")
-    (own.folder / "norms.py").write_text(PROGRAM)
-    rungs = [
-        f'[[rung]]\nname = "{name}"\ntitle = "{name}"\non = "none"\nchange = {{ "settings.norm" = "{name}" }}\n'
-        for name in list(SCORES)[1:]
-    ]
-    (own.folder / "norms.toml").write_text("\n".join([HEAD, *rungs]))
-    own.run("ladder", "norms.toml", "--seeds", "8", "--jobs", "2")
+@pytest.fixture(scope="module")
+def own() -> Machine:
+    """A ledger with the runs of a program."""
+
+    def make(folder: Path) -> None:
+        machine = Machine(folder)
+        (folder / "norms.py").write_text(PROGRAM)
+        rungs = [
+            f'[[rung]]\nname = "{name}"\ntitle = "{name}"\non = "none"\nchange = {{ "settings.norm" = "{name}" }}\n'
+            for name in list(SCORES)[1:]
+        ]
+        (folder / "norms.toml").write_text("\n".join([HEAD, *rungs]))
+        machine.run("ladder", "norms.toml", "--seeds", "8", "--jobs", "2")
+
+    return Machine(once("same-verdicts", make))
+
+
+def test_verdicts_do_not_depend_on_who_ran_the_runs(own: Machine, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
     table = [
         [f"{norm}-{seed}", norm, seed, "nan" if score is None else score]
         for norm, scores in SCORES.items()
         for seed, score in enumerate(scores)
     ]
-    write_csv(imported.folder / "runs.csv", ["run", "norm", "seed", "test_acc"], table)
-    imported.run(*IMPORT)
+    write_csv(tmp_path / "runs.csv", ["run", "norm", "seed", "test_acc"], table)
+    machine.run("import", "runs.csv", "--metric", "test_acc", "--by", "norm", *KNOWN)
     expected = rows(own.json("report", "norms.toml"))
     assert [row[0]["verdict"] for row in expected].count("helps") == 1, json.dumps(expected, indent=1)
-    assert rows(imported.json("report", "--instance", "runs")) == expected
+    assert rows(machine.json("report", "--instance", "runs")) == expected
+
+
+@pytest.mark.parametrize("format", ["mlflow", "tensorboard"])
+def test_exports_of_a_programs_runs_give_its_report(format: str, own: Machine, tmp_path: Path) -> None:
+    own.run("ledger", "export", "--to", format, str(tmp_path / format), apart=True)
+    machine = Machine(tmp_path / "imported")
+    score = ("--metric", "test/accuracy", "--name", "back", *KNOWN)
+    machine.run("import", str(tmp_path / format), "--by", "rung", "--base", "rung=none", *score)
+    found = {row[0]["rung"]: row for row in rows(machine.json("report", "--instance", "back"))}
+    assert [found[name] for name in SCORES] == rows(own.json("report", "norms.toml"))

@@ -149,6 +149,7 @@ def test_values_of_one_step_and_time_are_in_the_order_in_which_they_were_logged(
         assert (tied.last["acc"], notes) == (0.875, [greatest])
     else:
         assert (tied.last["acc"], notes) == (0.25, [])
+    assert (tied.curves, tied.last_step) == ({}, None)  # it was logged without steps
 
 
 def test_parameters_are_as_long_as_mlflow_has_left_them(store: str) -> None:

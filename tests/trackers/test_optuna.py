@@ -213,6 +213,8 @@ def test_studies_with_other_directions_are_asked_about(tmp_path):
     with storage(tmp_path / DATABASE) as opened:
         for name, direction in (("a", "minimize"), ("b", "maximize")):
             study = optuna.create_study(storage=opened, study_name=name, direction=direction)
+            for norm in ("x", "y", "x", "y"):
+                study.enqueue_trial({"norm": norm})
             study.optimize(lambda trial: float(trial.suggest_categorical("norm", ["x", "y"]) == "x"), n_trials=4)
     machine = Machine(tmp_path)
     command = ("import", DATABASE, "--metric", "value", "--by", "norm")

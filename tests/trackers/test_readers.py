@@ -99,7 +99,7 @@ def source_of(name: str, path: Path) -> Source:
 def needs(name: str) -> None:
     """Skips the test of a reader whose package is not installed. Aim has none for Python 3.13: CI never reads it."""
     if name in NEEDED:
-        pytest.importorskip(NEEDED[name])
+        pytest.importorskip(NEEDED[name], reason=f"{NEEDED[name]} is not installed (of Aim, CI never has it)")
 
 
 def read(source: Source, name: str, curves: list[str] | None) -> tuple[list[TrackedRun], list[str]]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,45 @@ def test_every_cut_and_every_changed_byte_is_noticed(tmp_path: Path) -> None:
         [run], notes = read("tensorboard", tmp_path)
         assert run.last.items() < whole.items()
         assert len(notes) == 2
+
+
+def test_writers_that_begin_in_one_second_leave_the_second_and_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have a file of one name, which the second empties, and the first writes on behind it."""
+    from tensorboardX import SummaryWriter
+
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    first = SummaryWriter(str(tmp_path))
+    for step in range(50):
+        first.add_scalar("loss", step, step)
+    first.flush()
+    second = SummaryWriter(str(tmp_path))
+    for step in range(5):
+        second.add_scalar("loss", 1000 + step, step)
+    second.flush()
+    first.add_scalar("loss", 50, 50)
+    for writer in (first, second):
+        writer.close()
+    [file] = tmp_path.iterdir()
+    [run], notes = read("tensorboard", tmp_path)
+    assert points(run, "loss") == [(step, f"{1000.0 + step}") for step in range(5)]
+    assert notes[0].startswith(f"{file}: damaged at byte ")
+
+
+def test_all_points_of_long_runs_are_read(tmp_path: Path) -> None:
+    """Of which EventAccumulator keeps 10 as tensors, and 10,000 as numbers."""
+    from tensorboard.summary import Writer
+    from tensorboardX import SummaryWriter
+
+    numbers, tensors = SummaryWriter(str(tmp_path / "numbers")), Writer(str(tmp_path / "tensors"))
+    for step in range(10_100):
+        numbers.add_scalar("loss", step, step, walltime=step)
+        tensors.add_scalar("loss", step, step, wall_time=step)
+    numbers.close()
+    tensors.close()
+    for run in read("tensorboard", tmp_path)[0]:
+        assert list(run.curves["loss"].values) == list(run.curves["loss"].steps) == list(range(10_100))
 
 
 def test_either_package_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:

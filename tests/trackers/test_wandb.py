@@ -291,6 +291,16 @@ def test_folders(tmp_path: Path) -> None:
         assert list(read(place)[0]) == [run.name.rpartition("-")[2]]
 
 
+def test_folders_that_are_further_down(tmp_path: Path) -> None:
+    """As of a sweep whose jobs have a folder `wandb` each; the files of a run are no other run."""
+    for job, folder in enumerate(("online", "killed")):
+        shutil.copytree(FILES / folder, tmp_path / "outputs" / str(job) / "wandb")
+    (tmp_path / "outputs" / "1" / "files").mkdir()
+    (tmp_path / "outputs" / "1" / "files" / "config.yaml").write_text("lr: 1")  # of any other tool
+    assert trackers.recognise(Source(name=str(tmp_path))).name == "wandb"
+    assert set(read(tmp_path)[0]) == {"whole", "soon", "later"}
+
+
 def test_projects(tmp_path: Path) -> None:
     assert set(read(FILES / "offline", project="digits")[0]) == {"whole", "crashed", "raised"}
     runs, notes = read(FILES / "offline", project="other")

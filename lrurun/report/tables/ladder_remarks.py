@@ -442,18 +442,14 @@ def _is_unequally_missing(report: LadderReport) -> bool:
 
 MISSING_POINTS = 10
 """Shares of missing runs that differ by more points are unequal [ours]."""
-LEAST_MISSING = 2
-"""Runs that at least are missing on the worse side: a single one may be missing by accident [ours]."""
 
 
 def are_unequal_shares(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Whether so many of so many missing runs are unequal shares: they differ by more than 10 points, and at least two
-    runs are missing on the side with the larger share. Verdicts may then favour the side that lacks more."""
+    """Whether so many of so many missing runs are unequal shares: they differ by more than 10 points, be it by a single
+    run. Verdicts may then favour the side that lacks more."""
     if not (first[1] and second[1]):
         return False
-    shares = {Fraction(*side): side[0] for side in (first, second)}
-    worse, better = max(shares), min(shares)
-    return 100 * (worse - better) > MISSING_POINTS and shares[worse] >= LEAST_MISSING
+    return 100 * abs(Fraction(*first) - Fraction(*second)) > MISSING_POINTS
 
 
 def _several(what: str, versions: Collection[str | int]) -> Caution | None:

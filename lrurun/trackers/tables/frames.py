@@ -124,7 +124,9 @@ def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
         return np.asarray(filled.to_numpy(dtype=np.int64))
     if types.is_float_dtype(series.dtype):
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    values = [None if is_empty else plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)]
+    values: list[Any] = [
+        None if is_empty else plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)
+    ]
     kinds = {type(value) for value in values} - {type(None)}
     if kinds == {bool}:  # a column of objects
         return np.array([bool(value) for value in values], bool)
