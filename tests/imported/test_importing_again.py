@@ -99,7 +99,7 @@ def test_runs_of_projects_that_are_no_longer_read_leave_the_rungs(here: Machine)
 def test_equal_ids_in_two_tables_need_a_project(here: Machine) -> None:
     for name in ("a.csv", "b.csv"):
         write_csv(here.folder / name, HEAD, [["r0", "none", 0, 0.5], ["r1", "layer", 0, 0.6]])
-    with pytest.raises(UsageError, match="run r0 is there twice: in a.csv and in b.csv") as caught:
+    with pytest.raises(UsageError, match=r"run r0 is there twice: in a\.csv and in b\.csv") as caught:
         lrurun.import_runs(["a.csv", "b.csv"], name="runs", **NO_SEEDS)
     assert "import them under two names" in (caught.value.hint or "")
     assert "a column project tells runs of tables apart" in (caught.value.hint or "")
