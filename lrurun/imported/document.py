@@ -78,13 +78,19 @@ def _value(value: Any) -> str:
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    return _quoted(value) if isinstance(value, str) else toml_value(value)
+    return _text(value) if isinstance(value, str) else toml_value(value)
 
 
-def _quoted(text: str) -> str:
-    """A text in quotes. What a terminal must not see is escaped, so that the file has the very value of a source."""
-    characters = json.dumps(text, ensure_ascii=False)
-    return "".join(character if clean(character) else f"\\u{ord(character):04x}" for character in characters)
+def _text(text: str) -> str:
+    """A text as TOML writes it. What would not be seen, such as an end of line, is escaped, so that conditions on it
+    hold."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(sign if clean(sign) == sign else _escaped(sign) for sign in quoted)
+
+
+def _escaped(sign: str) -> str:
+    is_surrogate = 0xD800 <= ord(sign) <= 0xDFFF  # half of a sign, which no file can have
+    return "\ufffd" if is_surrogate else f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
 
 
 def line_of(content: str, key: str) -> int | None:

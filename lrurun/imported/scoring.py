@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from msgspec import Struct, structs
 
+from lrurun.config import metric_names
 from lrurun.errors import UsageError
 from lrurun.imported.attempts import one_per_step, ordered
 from lrurun.ledger.values import State
@@ -37,6 +38,9 @@ _LARGEST = 2**63 - 1
 """The largest seed that a ledger can have; the least one is as far below 0."""
 _EXACT = 2**53
 """From here on, numbers of 64 bits with a fraction no longer have all whole numbers."""
+
+
+_WentBack = Literal["", "attempts", "writers"]
 
 
 class ScoredRun(Struct, frozen=True, kw_only=True):
@@ -66,7 +70,7 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     none, or has not ended well."""
     at_only_value: bool = False
     """Whether it is scored at its only value, although the best step counts: it has no curves of both metrics."""
-    went_back: Literal["", "attempts", "writers"] = ""
+    went_back: _WentBack = ""
     """Why the steps of a curve that was read go back, if they do, see `attempts`."""
 
     @property
@@ -151,44 +155,54 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
     except UsageError as error:
         seed_error = error
     choice = _choice(run, table) if ended else None
-    curves = [run.curves[name] for name in (table.metric, table.metric_for_choice) if name in run.curves]
-    went_back = _went_back(run, [table.metric, table.metric_for_choice], curves)
+    ends = _ends(run, (table.metric, table.metric_for_choice))
+    reasons = {went_back for _, _, went_back in ends}
     return ScoredRun(
         run=_without_curves(run),
         tracker=tracker,
         seed=seed,
         state=state,
         result=result,
-        step=_step_of(run, curves),
+        step=_step_of(run, ends),
         score_step=_last_of_several(run, table) if ended and table.at == "last" else None,
         why=reading.why,
         seed_error=seed_error,
         choice=choice if choice is None else choice / of_choice,
         at_only_value=reading.at_only_value,
-        went_back=went_back,
+        went_back="writers" if "writers" in reasons else "attempts" if "attempts" in reasons else "",
     )
 
 
 def _last_of_several(run: TrackedRun, table: ImportTable) -> int | None:
     """The step of the last score. A single one, as of a test after training, may be at any step."""
+    if table.protocol == "best-of-test":
+        return None
+    if run.ends is not None and not run.curves:
+        return run.ends.get(table.metric, (0, 0))[0] or None
     steps = _curve(run, table.metric).steps
-    return int(steps[-1]) if len(steps) > 1 and table.protocol != "best-of-test" else None
+    return int(steps[-1]) if len(steps) > 1 else None
 
 
-def _went_back(run: TrackedRun, metrics: Sequence[str], curves: Sequence[Curve]) -> Literal["", "attempts", "writers"]:
-    """Why steps go back, if they do. A tracker that says so without curves knows one reason."""
-    if run.went_back is not None and not curves:
-        return "" if run.went_back.isdisjoint(metrics) else "attempts"
-    reasons = [ordered(curve).went_back for curve in curves]
-    return "writers" if "writers" in reasons else "attempts" if "attempts" in reasons else ""
+def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _WentBack]]:
+    """Of each of these metrics that has steps, the step at which it ends, the greatest one that was recorded, and why
+    its steps go back. A tracker that tells ends without curves knows one reason."""
+    if run.ends is not None and not run.curves:
+        told = [run.ends[name] for name in metrics if name in run.ends]
+        return [(end, greatest, "attempts" if end < greatest else "") for end, greatest in told]
+    curves = [run.curves[name] for name in metrics if name in run.curves]
+    found = [(ordered(curve), int(np.max(curve.steps))) for curve in curves if len(curve.steps)]
+    return [
+        (int(of_steps.curve.steps[-1]), greatest, of_steps.went_back)
+        for of_steps, greatest in found
+        if len(of_steps.curve.steps)
+    ]
 
 
-def _step_of(run: TrackedRun, curves: Sequence[Curve]) -> int:
+def _step_of(run: TrackedRun, ends: Sequence[tuple[int, int, _WentBack]]) -> int:
     """The step that a run has reached: its greatest one, without what an abandoned attempt alone has reached."""
-    reached = max((int(curve.steps.max()) for curve in curves if len(curve.steps)), default=0)
-    ends = [int(of_last.steps[-1]) for curve in curves if len((of_last := one_per_step(curve)).steps)]
-    last = max(ends, default=0)
-    return last if ends and last < reached else max(run.last_step or 0, 0)
+    last = max((end for end, _, _ in ends), default=0)
+    reached = max((greatest for _, greatest, _ in ends), default=0)
+    return last if last < reached else max(run.last_step or 0, 0)
 
 
 def _choice(run: TrackedRun, table: ImportTable) -> float | None:
@@ -441,11 +455,12 @@ LastAndBest = tuple[float, float]
 
 
 def last_and_best(run: TrackedRun, table: ImportTable, choice: str) -> LastAndBest | None:
-    """Both scores of a run whose curves of the score and of the validation metric `choice` were read; None if it lacks
-    one of them, or one is not finite."""
-    scores = [
-        scored(run, "", structs.replace(table, seed="", at=at, metric_for_choice=choice)).result
-        for at in ("last", "best")
-    ]
+    """Both scores of a run whose curves of the score and of the validation metric `choice` were read, the latter in the
+    direction of its own name; None if it lacks one of them, or one is not finite."""
+    if choice != table.metric_for_choice:
+        table = structs.replace(table, metric_for_choice=choice, direction_for_choice=None)
+        if not table.choice_is_twin:
+            table = structs.replace(table, direction_for_choice=metric_names.direction_of(choice))
+    scores = [scored(run, "", structs.replace(table, seed="", at=at)).result for at in ("last", "best")]
     last, best = ((result or {}).get(table.result, math.nan) for result in scores)
     return (last, best) if math.isfinite(last) and math.isfinite(best) else None

@@ -100,7 +100,7 @@ class _EarlierImports(Struct, frozen=True):
         environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
         return [
             Earlier(run=run, environment=environments.get(run.id, {}))
-            for run in sorted(same, key=lambda run: run.created_at)
+            for run in sorted(reversed(same), key=lambda run: run.created_at)  # in the order of their import
         ]
 
     def request(self, task: str) -> Mapping[str, Any]:

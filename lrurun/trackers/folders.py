@@ -169,11 +169,22 @@ def check_found(source: Source, title: str, looked_for: str, count: int, project
             f"{source.name}: has no run of {title}",
             f"a folder of a run has {looked_for}; folders of runs were looked for",
         )
+    check_project(source, projects)
+
+
+def check_project(source: Source, projects: Collection[str]) -> None:
+    """Refuses a source of which no run is of the project asked for.
+
+    Args:
+        projects: those of its runs; empty for runs without one.
+
+    Raises:
+        UsageError: with the nearest project, and all of them.
+    """
     if source.project and source.project not in projects:
-        raise UsageError(
-            f"{source.name}: has no project {source.project!r}",
-            hint_for(source.project, sorted(project for project in projects if project), "projects"),
-        )
+        named = sorted({project for project in projects if project})
+        hint = hint_for(source.project, named, "projects") if named else "its runs are of no project: leave it out"
+        raise UsageError(f"{source.name}: has no project {source.project!r}", hint)
 
 
 def items_in(folder: Path, name: str) -> list[float] | None:

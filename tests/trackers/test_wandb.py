@@ -315,9 +315,20 @@ def test_folders_that_are_further_down(tmp_path: Path) -> None:
 
 def test_projects(tmp_path: Path) -> None:
     assert set(read(FILES / "offline", project="digits")[0]) == {"whole", "crashed", "raised"}
-    runs, notes = read(FILES / "offline", project="other")
-    assert runs == {}
-    assert list(notes) == ["3 runs of the project 'digits' left out"]
+    with pytest.raises(UsageError, match="has no project 'digts'") as caught:
+        read(FILES / "offline", project="digts")
+    assert caught.value.hint == "did you mean 'digits'? projects: digits"
+    # of what was downloaded without its .wandb file, nobody knows the project
+    online = copy("online", tmp_path)
+    next(online.glob("*.wandb")).unlink()
+    for run in (FILES / "offline").iterdir():
+        shutil.copytree(run, online.parent / run.name)
+    runs, notes = read(online.parent, project="digits")
+    assert set(runs) == {"whole", "crashed", "raised"}
+    assert "1 run without a project left out" in notes
+    with pytest.raises(UsageError, match="has no project 'digits'") as caught:
+        read(online, project="digits")
+    assert caught.value.hint == "its runs are of no project: leave it out"
 
 
 def test_recognition(tmp_path: Path) -> None:

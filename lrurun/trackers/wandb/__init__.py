@@ -26,7 +26,7 @@ import numpy as np
 
 from lrurun.errors import UsageError, listed, plural
 from lrurun.trackers import Curve, Source, State, TrackedRun, documents, numbers, plain, yaml
-from lrurun.trackers.folders import Names, is_seen, items_in, walk
+from lrurun.trackers.folders import Names, check_project, is_seen, items_in, walk
 from lrurun.trackers.wandb import nested
 from lrurun.trackers.wandb.records import MAGIC, RecordFile
 
@@ -78,7 +78,8 @@ class WandbReader:
     def notes(self) -> Sequence[str]:
         notes = [f"{listed(places)}: {note}" for note, places in self._places.items()]
         for project, count in self._other_projects.items():
-            notes.append(f"{plural(count, 'run')} of the project {project!r} left out")
+            of_project = f"of the project {project!r}" if project else "without a project"
+            notes.append(f"{plural(count, 'run')} {of_project} left out")
         if self._quoted:
             names = listed(sorted(self._quoted))
             notes.append(f"keys with dots that nested ones are named like are written in quotes: {names}")
@@ -106,10 +107,11 @@ class WandbReader:
         groups: dict[tuple[str, str], list[_Folder]] = {}
         for folder in folders:
             folder.identify()
-            if self.source.project and folder.project and folder.project != self.source.project:
+            if self.source.project not in ("", folder.project):
                 self._other_projects[folder.project] = self._other_projects.get(folder.project, 0) + 1
             else:
                 groups.setdefault((folder.project, folder.id), []).append(folder)
+        check_project(self.source, {*self._other_projects, *(project for project, _ in groups)})
         return list(groups.values())
 
 
