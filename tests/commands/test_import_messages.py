@@ -139,13 +139,17 @@ def test_what_rungs_are_made_of_is_not_chosen(machine: Machine) -> None:
     write_pair(machine.folder / "runs.csv", "test_acc", "val_acc", "lr", rows=rows)
     choose = ("--by", "norm", "--metric-for-choice", "val_acc", "--choose")
     error = machine.run("import", "runs.csv", *choose, "lr,norm", code=2).stderr
+    assert "--choose norm: makes the rungs" in error
+    assert not (machine.folder / "runs.toml").exists()
+    machine.run("import", "runs.csv", *choose, "lr")
+    file = machine.folder / "runs.toml"
+    file.write_text(file.read_text().replace('choose = ["lr"]', 'choose = ["lr", "norm"]'))
+    error = machine.run("import", "runs.toml", code=2).stderr
     assert (
         "choose: norm is in the condition of rung a, where = \"norm = 'a'\": what is compared cannot be chosen too"
         in error
     )
     assert "leave norm out of choose, or out of the conditions of the rungs" in error
-    assert not (machine.folder / "runs.toml").exists()
-    machine.run("import", "runs.csv", *choose, "lr")
 
 
 def test_the_latest_by_the_order_of_the_source_is_a_caution(machine: Machine) -> None:
@@ -201,3 +205,39 @@ def test_of_several_attempts_the_one_with_a_score_counts(machine: Machine, crash
     assert diverged == {"a": 0, "b": int(crashed == "failed")}
     unknown = "chance is not known on this task (import with --chance X, or write chance into [import])"
     assert (unknown in machine.run("report", "runs", "--details").stdout) == (crashed == "failed")
+
+
+def test_a_file_that_is_no_toml_any_more_says_where(machine: Machine) -> None:
+    write_pair(machine.folder / "runs.csv", "test_acc", rows=FRACTIONS)
+    machine.run("import", "runs.csv")
+    file = machine.folder / "runs.toml"
+    file.write_text(file.read_text().replace('metric = "test_acc"', 'metric = "test_acc'))
+    for source in ("runs.toml", "runs.csv"):
+        error = machine.run("import", source, code=2).stderr
+        assert "line 11" in error
+        assert "has no [import]" not in error
+        assert "is there already" not in error
+
+
+def test_an_option_that_names_nothing_is_a_mistake_whatever_the_file_says(machine: Machine) -> None:
+    write_pair(machine.folder / "runs.csv", "test_acc", rows=FRACTIONS)
+    machine.run("import", "runs.csv")
+    error = machine.run("import", "runs.csv", "--metric", "test_ac", code=2).stderr
+    assert error.startswith("error: --metric test_ac: no run has this metric\n")
+    assert "did you mean 'test_acc'?" in error
+    error = machine.run("import", "runs.csv", "--seed-column", "sed", code=2).stderr
+    assert error.startswith("error: --seed-column sed: no run has this setting\n")
+    assert "has seed = seed" in machine.run("import", "runs.csv", "--seed-column", "norm", code=2).stderr
+
+
+def test_runs_that_lack_per_item_results_are_named(machine: Machine) -> None:
+    results = ([1, 1, 1, 0], [1, 0, 1, 0])
+    rows: dict[str, list[list[Any]]] = {norm: [[sum(right) / 4, f'"{right}"'] for right in results] for norm in "ab"}
+    rows["b"][1][1] = None
+    write_pair(machine.folder / "runs.csv", "test_acc", "right", rows=rows)
+    done = machine.run("import", "runs.csv", "--items", "right", apart=True)
+    assert (
+        "warning: 1 run with a score has no per-item results, unlike the others: b1. Verdicts on their rungs use none."
+        in done.stderr
+    )
+    assert "runs without per-item results" in done.stdout
