@@ -15,9 +15,11 @@ from lrurun.imported import first_import, later_import, recording
 from lrurun.imported.earlier import Earlier
 from lrurun.imported.placing import Understood
 from lrurun.imported.request import ImportOptions, Request, parsed_at
+from lrurun.imported.sources import FRAME, OpenedSource, located_in
 from lrurun.instances import import_record
 from lrurun.instances.import_record import ImportRecord
 from lrurun.instances.requests import LadderRequest
+from lrurun.paths import shown
 from lrurun.reading.rows import ReportRows, Rows, shown_runs
 from lrurun.report import frame_columns
 from lrurun.runner import run_files
@@ -77,7 +79,7 @@ def understand(places: Places, request: Request) -> Understood:
     for source in made.sources:
         record = source.record(made.counts[source.name])
         version = f", {record.version}" if record.version else ""
-        console.say(f"{source.name}: {source.reader.title}{version}, {plural(record.runs, 'run')}")
+        console.say(f"{_where(source, made)}: {source.reader.title}{version}, {plural(record.runs, 'run')}")
         for note in record.notes:
             console.warn(note)
     for sentence in made.sentences:
@@ -86,6 +88,13 @@ def understand(places: Places, request: Request) -> Understood:
         if caution.short:  # the others are among the details of the report
             console.warn(caution.full)
     return made
+
+
+def _where(source: OpenedSource, made: Understood) -> str:
+    """A source as one would type it here: in a file, paths are from its folder."""
+    if made.is_new or "://" in source.name or source.name == FRAME:
+        return source.name
+    return shown(located_in(made.target.parent, source.name))
 
 
 class _EarlierImports(Struct, frozen=True):

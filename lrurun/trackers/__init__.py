@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from lrurun import machine
 from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.trackers import unreadable
 
 GROUP = "lrurun.trackers"
 FRAME = "frame"
@@ -219,6 +220,8 @@ def recognise(source: Source) -> type[Reader]:
         found = "there is no such file or folder"
     elif source.metrics_file:
         found = "no reader that takes --metrics-file knows this source"
+    elif (known := unreadable.reason(source.path)) is not None:
+        raise UsageError(f"{source.name}: {known[0]}", known[1])
     else:
         found = "no reader knows this source"
     raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {', '.join(names())}")
@@ -230,6 +233,8 @@ def opened(source: Source, name: str | None = None) -> Reader:
     Raises:
         UsageError: an unknown name, an unknown source, or a metrics file that the reader does not read.
     """
+    if source.frame is None:
+        unreadable.check_stream(source.name)
     found = reader(name) if name else recognise(source)
     if source.metrics_file and not _reads_metrics_file(found):
         takers = ", ".join(f"--from {taker}" for taker in names() if _reads_metrics_file(reader(taker)))

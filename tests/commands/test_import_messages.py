@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +245,52 @@ def test_runs_that_lack_per_item_results_are_named(machine: Machine) -> None:
         in done.stderr
     )
     assert "runs without per-item results" in done.stdout
+
+
+def test_what_no_reader_can_read_is_named(machine: Machine) -> None:
+    folder = machine.folder
+    write_pair(folder / "runs.csv", "test_acc", rows=FRACTIONS)
+    machine.run("import", "runs.csv")
+    os.mkfifo(folder / "pipe.csv")
+    (folder / "empty.parquet").touch()
+    (folder / "runs.csv.gz").write_bytes(gzip.compress((folder / "runs.csv").read_bytes()))
+    with closing(sqlite3.connect(folder / "mlflow.db")) as database:
+        database.executescript("create table a (b); create table c (d);")
+    (folder / "cut.db").write_bytes((folder / "mlflow.db").read_bytes()[:5000])
+    stream = "is no file or folder, but a stream, and sources are read more than once"
+    expected = {
+        "pipe.csv": (stream, "write it to a file first, and import that"),
+        "/dev/stdin": (stream, "write it to a file first, and import that"),
+        "-": (stream, "write it to a file first, and import that"),
+        "empty.parquet": ("is an empty file", "export the runs again"),
+        "runs.csv.gz": ("is compressed", "unpack it with gunzip, and import what is in it"),
+        machine.ledger.name: (
+            "is a ledger of lrurun, whose runs need no import", f"lrurun ledger merge {machine.ledger.name}"
+        ),
+        "mlflow.db": (
+            "is an SQLite file of no tracker that is known",
+            "lrurun import reads those of mlflow, optuna, trackio and aim",
+        ),
+    }  # fmt: skip
+    for source, (problem, hint) in expected.items():
+        done = machine.run("import", source, "--name", "other", code=2)
+        assert done.stderr == f"error: {source}: {problem}\nhint: {hint}\n"
+    error = machine.run("import", "cut.db", code=2).stderr
+    assert "cut.db: is an SQLite file that cannot be read: database disk image is malformed" in error
+
+
+def test_the_best_of_test_is_said_once(machine: Machine) -> None:
+    every = [(norm, k, step) for norm in "ab" for k in range(3) for step in (1, 2)]
+    rows = [[f"{norm}{k}", norm, k, step, 0.8 + k / 100 + step / 200] for norm, k, step in every]
+    write_csv(machine.folder / "runs.csv", ["run", "norm", "seed", "step", "test_acc"], rows)
+    report = machine.run("import", "runs.csv", "--protocol", "best-of-test").stdout
+    assert "each run counts with its best test score, which is too high" in report
+    assert "best of test" not in report
+
+
+def test_a_source_is_named_from_where_one_is(machine: Machine) -> None:
+    write_pair(machine.folder / "data" / "runs.csv", "test_acc", rows=FRACTIONS)
+    place = ("--ledger", "results/ledger.db")
+    (machine.folder / "results").mkdir()
+    assert "data/runs.csv: CSV, 4 runs\n" in machine.run("import", "data/runs.csv", *place).stderr
+    assert machine.run("import", "results/runs.toml", *place).stderr.startswith("data/runs.csv: CSV, 4 runs\n")

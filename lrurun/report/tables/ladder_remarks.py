@@ -400,14 +400,15 @@ def cautions(report: LadderReport) -> list[Remark]:
 
 
 def _import_cautions(report: LadderReport) -> list[Caution]:
-    """What the import says in a few words, without what is about rungs that are not shown."""
+    """What the import says in a few words, without what is about rungs that are not shown, and what rows say."""
     if report.imported is None:
         return []
     shown = {row.rung for row in report.rows}
+    of_rows = {"best of test"} if any(row.test_selected for row in report.rows) else set()
     return [
         Caution(what=clean(caution.short))
         for caution in report.imported.cautions
-        if caution.short and (not caution.rungs or shown & set(caution.rungs))
+        if caution.short and caution.short not in of_rows and (not caution.rungs or shown & set(caution.rungs))
     ]
 
 
