@@ -59,7 +59,7 @@ def _interleave(steps: NDArray[np.int64]) -> bool:
         return True
     greatest = np.maximum.accumulate(steps)
     beyond = np.flatnonzero((steps[1:] > greatest[:-1]) & (steps[:-1] < greatest[:-1])) + 1
-    for index in beyond:
+    for index in beyond.tolist():
         before, after = steps[index - 1], steps[index]
         left_out = np.unique(steps[:index][steps[:index] > before])
         following = returns[returns > index][:1]

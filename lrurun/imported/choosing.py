@@ -30,6 +30,7 @@ from lrurun.imported import understanding
 from lrurun.instances.import_record import Caution
 from lrurun.judging.verdicts import LEAST_SEEDS
 from lrurun.ledger.where.grammar import comparable
+from lrurun.trackers.numbers import number
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -177,7 +178,8 @@ def _rank(value: Any) -> tuple[int, float, str]:
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return (1, float(value), "") if not math.isnan(value) else (2, 0.0, "")
+        size = number(value) or 0.0
+        return (2, 0.0, "") if math.isnan(size) else (1, size, "")
     return 3, 0.0, comparable(value)
 
 

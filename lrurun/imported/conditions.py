@@ -29,6 +29,9 @@ from lrurun.trackers import TrackedRun, Value
 
 PREFIX = "settings."
 """What may stand before the path of a setting."""
+_OTHER_CONDITIONS = (
+    "give the rungs in a file: --ladder FILE, with conditions on another setting, or on the names of runs"
+)
 FIELDS = ("id", "name", "project", "tracker")
 """Names that every run has, beside its settings."""
 
@@ -150,10 +153,12 @@ def _name(name: str) -> str:
 
 
 def _quoted(text: str, what: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"{what}: {text!r} has half of a character, which no condition can write", _OTHER_CONDITIONS)
     for quote in "'\"":
         if quote not in text:
             return f"{quote}{text}{quote}"
     raise UsageError(
         f"{what}: {text!r} has both kinds of quotes, which no condition can write",
-        "give the rungs in a file: --ladder FILE, with conditions on another setting, or on the names of runs",
+        _OTHER_CONDITIONS,
     )

@@ -83,7 +83,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
             opened=opened,
             read=read,
             earlier=earlier.runs(recipe.task, table.reading),
-            twin=None,
+            for_steps=(),
             sentences=[
                 f"as {file} says, which is as it was written or edited",
                 *differences.sentences,
@@ -162,7 +162,8 @@ class Differences:
                 continue
             if isinstance(given, str) and str(recorded[key]).endswith((f".{given}", f"/{given}")):
                 continue  # the last parts of a dotted name
-            found = f"{key} = {_shown(recorded[key])}"
+            is_written = document.line_of(self._content, key) is not None
+            found = f"{key} = {_shown(recorded[key])}" if is_written else f"no {key}"
             self.check(key, {name: given}, f"{OPTIONS[name]} {_shown(given)}", found)
 
     def _place(self, key: str) -> str:

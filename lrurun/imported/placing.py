@@ -26,6 +26,8 @@ from lrurun.instances.import_record import Caution
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
+_SHOWN = 12
+"""Rungs that a line lists."""
 MOST_POSITIONS = 4_999
 """The last position of a stage in a rung; runs beyond it share it."""
 
@@ -72,8 +74,8 @@ class Basis(Struct, frozen=True, kw_only=True):
     opened: list[OpenedSource]
     read: ReadRuns
     earlier: Sequence[Earlier]
-    twin: str | None
-    """The validation metric by which the best step may be another one than the last, where the user leaves it
+    for_steps: tuple[str, ...]
+    """The validation metrics by each of which the best step may be another one than the last, where the user leaves it
     open."""
     sentences: list[str]
 
@@ -81,11 +83,12 @@ class Basis(Struct, frozen=True, kw_only=True):
 def finished(basis: Basis, by: Sequence[str]) -> Understood:
     table, ladder = basis.table, basis.ladder
     scored: list[ScoredRun] = []
-    both: list[LastAndBest | None] = []
-    metrics = sources.needed(table, basis.opened, basis.twin)
+    both: dict[str, list[LastAndBest | None]] = {metric: [] for metric in basis.for_steps}
+    metrics = sources.needed(table, basis.opened, basis.for_steps)
     for run, source in sources.with_curves(basis.read, basis.opened, metrics):
         scored.append(scoring.scored(run, source.tracker, table))
-        both.append(None if basis.twin is None else scoring.last_and_best(run, table, basis.twin))
+        for metric, of_metric in both.items():
+            of_metric.append(scoring.last_and_best(run, table, metric))
     if all(run.result is None for run in scored):
         raise UsageError(
             f"{table.metric}: no run has a usable value of it: {scored[0].why}",
@@ -101,12 +104,12 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
     titles = rungs.titles_of([run.run for run in scored])
     outside = [titles[index] for index in sorted_runs.outside if index < len(scored)]
-    if basis.twin is not None:
+    for metric, of_metric in both.items():
         by_rung = {
-            name: [pair for index in found if index < len(both) and (pair := both[index]) is not None]
+            name: [pair for index in found if index < len(scored) and (pair := of_metric[index]) is not None]
             for name, found in sorted_runs.members.items()
         }
-        if (error := scoring.step_to_name(by_rung, table, basis.twin)) is not None:
+        if (error := scoring.step_to_name(by_rung, table, metric)) is not None:
             raise error
     known = {run.key: run.run.seed for run in basis.earlier}
     gone = {run.key: run for run in counted_again}
@@ -253,17 +256,22 @@ def rung_sentences(
     every = [*placed, *(place for place, _ in kept)]
     counts = {name: sum(place.rung == name and place.stage == "train" for place in every) for name in ladder.bases}
     of_by = f" by {', '.join(by)}" if by else ""
-    listed = understanding.listed([f"{name} ({plural(count, 'run')})" for name, count in counts.items()])
+    listed = _listed([f"{name} ({plural(count, 'run')})" for name, count in counts.items()])
     sentences = [f"rungs{of_by}: {listed}"]
     bases = {name: base for name, base in ladder.bases.items() if base is not None}
     if len(set(bases.values())) == 1:
         sentences[0] += f"; compared with {next(iter(bases.values()))}"
     elif bases:
-        sentences[0] += f"; bases: {understanding.listed([f'{name} on {base}' for name, base in bases.items()])}"
+        sentences[0] += f"; bases: {_listed([f'{name} on {base}' for name, base in bases.items()])}"
     single = [name for name, count in counts.items() if count == 1]
     if single:
-        sentences.append(f"a single run: {understanding.listed(single)}; a verdict needs several seeds of each rung")
+        sentences.append(f"a single run: {_listed(single)}; a verdict needs several seeds of each rung")
     return sentences
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return f"{', '.join(texts[:_SHOWN])}{more}"
 
 
 def outside_sentences(outside: Sequence[str]) -> list[str]:

@@ -22,10 +22,12 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import floats
+from lrurun.config import metric_names
 from lrurun.errors import UsageError
 from lrurun.imported.attempts import one_per_step, ordered
 from lrurun.ledger.values import State
 from lrurun.trackers import Curve
+from lrurun.trackers.numbers import number
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -38,6 +40,9 @@ _LARGEST = 2**63 - 1
 """The largest seed that a ledger can have; the least one is as far below 0."""
 _EXACT = 2**53
 """From here on, numbers of 64 bits with a fraction no longer have all whole numbers."""
+
+
+_WentBack = Literal["", "attempts", "writers"]
 
 
 class ScoredRun(Struct, frozen=True, kw_only=True):
@@ -65,7 +70,7 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     none, or has not ended well."""
     at_only_value: bool = False
     """Whether it is scored at its only value, although the best step counts: it has no curves of both metrics."""
-    went_back: Literal["", "attempts", "writers"] = ""
+    went_back: _WentBack = ""
     """Why the steps of a curve that was read go back, if they do, see `attempts`."""
 
     @property
@@ -145,37 +150,43 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
     except UsageError as error:
         seed_error = error
     choice = _choice(run, table) if ended else None
-    curves = [run.curves[name] for name in (table.metric, table.metric_for_choice) if name in run.curves]
-    went_back = _went_back(run, [table.metric, table.metric_for_choice], curves)
+    ends = _ends(run, (table.metric, table.metric_for_choice))
+    reasons = {went_back for _, _, went_back in ends}
     return ScoredRun(
         run=_without_curves(run),
         tracker=tracker,
         seed=seed,
         state=state,
         result=result,
-        step=_step_of(run, curves),
+        step=_step_of(run, ends),
         why=reading.why,
         seed_error=seed_error,
         choice=choice if choice is None else choice / of_choice,
         at_only_value=reading.at_only_value,
-        went_back=went_back,
+        went_back="writers" if "writers" in reasons else "attempts" if "attempts" in reasons else "",
     )
 
 
-def _went_back(run: TrackedRun, metrics: Sequence[str], curves: Sequence[Curve]) -> Literal["", "attempts", "writers"]:
-    """Why steps go back, if they do. A tracker that says so without curves knows one reason."""
-    if run.went_back is not None and not curves:
-        return "" if run.went_back.isdisjoint(metrics) else "attempts"
-    reasons = [ordered(curve).went_back for curve in curves]
-    return "writers" if "writers" in reasons else "attempts" if "attempts" in reasons else ""
+def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _WentBack]]:
+    """Of each of these metrics that has steps, the step at which it ends, the greatest one that was recorded, and why
+    its steps go back. A tracker that tells ends without curves knows one reason."""
+    if run.ends is not None and not run.curves:
+        told = [run.ends[name] for name in metrics if name in run.ends]
+        return [(end, greatest, "attempts" if end < greatest else "") for end, greatest in told]
+    curves = [run.curves[name] for name in metrics if name in run.curves]
+    found = [(ordered(curve), int(np.max(curve.steps))) for curve in curves if len(curve.steps)]
+    return [
+        (int(of_steps.curve.steps[-1]), greatest, of_steps.went_back)
+        for of_steps, greatest in found
+        if len(of_steps.curve.steps)
+    ]
 
 
-def _step_of(run: TrackedRun, curves: Sequence[Curve]) -> int:
+def _step_of(run: TrackedRun, ends: Sequence[tuple[int, int, _WentBack]]) -> int:
     """The step that a run has reached: its greatest one, without what an abandoned attempt alone has reached."""
-    reached = max((int(curve.steps.max()) for curve in curves if len(curve.steps)), default=0)
-    ends = [int(of_last.steps[-1]) for curve in curves if len((of_last := one_per_step(curve)).steps)]
-    last = max(ends, default=0)
-    return last if ends and last < reached else max(run.last_step or 0, 0)
+    last = max((end for end, _, _ in ends), default=0)
+    reached = max((greatest for _, greatest, _ in ends), default=0)
+    return last if last < reached else max(run.last_step or 0, 0)
 
 
 def _choice(run: TrackedRun, table: ImportTable) -> float | None:
@@ -230,7 +241,7 @@ def value_of(run: TrackedRun, metric: str) -> float | None:
     if metric in run.last:
         return float(run.last[metric])
     value = run.settings.get(metric)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return number(value) if isinstance(value, int | float) else None
 
 
 def _why_no_value(run: TrackedRun, metric: str) -> str:
@@ -349,10 +360,12 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
     if value is None or value == "":
         return None
     seed: int | None = None
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", value, re.ASCII):
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,400}(\.0*)?\s*", value, re.ASCII):
         seed = int(value.partition(".")[0])
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        seed = int(value) if value == int(value) else None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        seed = value
+    elif isinstance(value, float) and value.is_integer():
+        seed = int(value)
     name = run.name or run.row
     label = f"{run.id} ({name})" if name else run.id
     if seed is None:
@@ -371,12 +384,13 @@ LastAndBest = tuple[float, float]
 
 
 def last_and_best(run: TrackedRun, table: ImportTable, choice: str) -> LastAndBest | None:
-    """Both scores of a run whose curves of the score and of the validation metric `choice` were read; None if it lacks
-    one of them, or one is not finite."""
-    scores = [
-        scored(run, "", structs.replace(table, seed="", at=at, metric_for_choice=choice)).result
-        for at in ("last", "best")
-    ]
+    """Both scores of a run whose curves of the score and of the validation metric `choice` were read, the latter in the
+    direction of its own name; None if it lacks one of them, or one is not finite."""
+    if choice != table.metric_for_choice:
+        table = structs.replace(table, metric_for_choice=choice, direction_for_choice=None)
+        if not table.choice_is_twin:
+            table = structs.replace(table, direction_for_choice=metric_names.direction_of(choice))
+    scores = [scored(run, "", structs.replace(table, seed="", at=at)).result for at in ("last", "best")]
     last, best = ((result or {}).get(table.result, math.nan) for result in scores)
     return (last, best) if math.isfinite(last) and math.isfinite(best) else None
 

@@ -16,6 +16,7 @@ from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
 from lrurun.ledger.where.grammar import comparable
 from lrurun.trackers import Direction, TrackedRun, Value
+from lrurun.trackers.numbers import number
 
 _SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
 """Last parts of the names of seeds, the surest first."""
@@ -60,7 +61,7 @@ def is_number(value: Any) -> bool:
 
 def _number(value: Any) -> float | None:
     """The number in a column of scores, where those that are not finite are texts by now, see `sources.kept`."""
-    return float(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
+    return number(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
 
 
 def _reads_as_number(value: Any) -> bool:
@@ -68,12 +69,14 @@ def _reads_as_number(value: Any) -> bool:
         float(value)
     except (TypeError, ValueError):
         return False
+    except OverflowError:
+        return True
     return True
 
 
 def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
     """A run with these columns as metrics: of a table, the reader does not know which of its numbers are scores."""
-    found = {name: number for name in names if (number := _number(run.settings.get(name))) is not None}
+    found = {name: value for name in names if (value := _number(run.settings.get(name))) is not None}
     if not any(name in run.settings for name in names):
         return run
     settings = {name: value for name, value in run.settings.items() if name not in names}
@@ -320,7 +323,7 @@ def _has_seeds(runs: Sequence[TrackedRun], path: str) -> bool:
 def _is_whole(value: Value) -> bool:
     if isinstance(value, str):
         return re.fullmatch(r"[+-]?\d{1,18}", value) is not None
-    return is_number(value) and float(value).is_integer()  # type: ignore[arg-type]
+    return is_number(value) and (isinstance(value, int) or float(value).is_integer())  # type: ignore[arg-type]
 
 
 def chosen_by(runs: Sequence[TrackedRun], without: Collection[str]) -> list[str]:

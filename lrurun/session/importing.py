@@ -22,7 +22,15 @@ from lrurun.reading.rows import ReportRows, Rows, shown_runs
 from lrurun.report import frame_columns
 from lrurun.runner import run_files
 from lrurun.session import opening
-from lrurun.session.arguments import AnyPath, check_whole, given_places, names_of_arguments, text_of, texts
+from lrurun.session.arguments import (
+    AnyPath,
+    check_finite,
+    check_whole,
+    given_places,
+    names_of_arguments,
+    text_of,
+    texts,
+)
 from lrurun.session.ladder import LadderSession
 
 if TYPE_CHECKING:
@@ -289,6 +297,9 @@ def import_runs(
     check_type("ladder", ladder, str | os.PathLike | None, "a path", hint)
     check_type("base", base, Mapping | None, "a mapping", 'as in base={"norm": "none"}')
     check_whole("test_items", test_items, 1)
+    check_finite("chance", chance, -1e9, 1e9)
+    check_type("per_cent", per_cent, bool | None, "True or False", hint)
+    check_type("scores_only", scores_only, bool, "True or False", hint)
     step: str | int | None = at
     if at is not None:
         step = parsed_at(at if isinstance(at, str) else str(at))
@@ -322,7 +333,7 @@ def import_runs(
             items=items,
             unit=unit,
             per_cent=per_cent,
-            chance=chance,
+            chance=None if chance is None else float(chance),
             project=project,
             metrics_file=metrics_file,
         ),

@@ -85,8 +85,9 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
     last_step: int | None = None
     """The greatest step of the run; None where no metric has steps."""
-    went_back: frozenset[str] | None = None
-    """The metrics whose last values are of smaller steps than they have reached; None where only curves tell."""
+    ends: dict[str, tuple[int, int]] | None = None
+    """Metric -> the step of its last value, and the greatest step that it has reached, which is another one where its
+    steps go back; None where only curves tell."""
     directions: dict[str, Direction] = {}
     """Metric -> its direction, of those for which the tracker records it."""
     curves: dict[str, Curve] = {}
@@ -131,7 +132,7 @@ class Reader(Protocol):
 
     A reader of a tool that writes no metrics itself has `reads_metrics_file = True` too. Without it, a source with a
     `metrics_file` is none of its own. One that is much faster without curves has `tells_ends = True`, and fills in
-    `went_back`: where scores are last values, it is then asked for no curves.
+    `ends`: where scores are last values, it is then asked for no curves.
     """
 
     name: str

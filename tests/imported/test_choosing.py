@@ -109,7 +109,15 @@ def test_a_run_that_diverged_or_has_no_finite_choice_is_worse_than_any_score() -
 
 @pytest.mark.parametrize(
     ("values", "best"),
-    [([0.1, 0.01, 0.03], 0.01), ([10, 9], 9), ([100, 20.0], 20.0), (["b", "a"], "a"), (["a", 5], 5), ([3, None], None)],
+    [
+        ([0.1, 0.01, 0.03], 0.01),
+        ([10, 9], 9),
+        ([100, 20.0], 20.0),
+        (["b", "a"], "a"),
+        (["a", 5], 5),
+        ([3, None], None),
+        ([10**400, 3], 3),
+    ],
 )
 def test_between_equal_combinations_the_smaller_value_is_chosen(values: list[Any], best: Any) -> None:
     groups = [runs_of(value, [0.5, 0.5]) for value in values]

@@ -155,6 +155,29 @@ def test_a_direction_that_no_name_says_is_asked_for(machine: Machine, tmp_path: 
     assert "direction" in machine.run("import", "ece.toml", code=2).stderr
 
 
+@pytest.mark.parametrize("metric", ["val_loss", "dev/f1", "eval_acc"])
+def test_the_step_is_asked_for_with_every_validation_metric(machine: Machine, tmp_path: Path, metric: str) -> None:
+    # the last step reverses the order that the best step by validation gives
+    every = [
+        row
+        | {
+            "step": step,
+            "test_acc": (0.9 if step == 1 else 0.1) if row["norm"] == "layer" else 0.5,
+            "val_runtime": step,
+            metric: 0.1 if (step == 1) == metric.endswith("loss") else 0.9,
+        }
+        for row in rows()
+        for step in (0, 1, 2)
+    ]
+    write(tmp_path, every)
+    options = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm")
+    done = machine.run(*options, code=2)
+    assert f"is the opposite of that at the step at which {metric} is best" in done.stderr
+    assert f"--at best --metric-for-choice {metric}" in done.stderr
+    machine.run(*options, "--at", "last")
+    machine.run(*options, "--at", "best", "--metric-for-choice", metric, "--name", "best")
+
+
 def test_the_best_step_needs_steps(machine: Machine, tmp_path: Path) -> None:
     options = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--at", "best")
     best = (*options, "--metric-for-choice", "val_acc")

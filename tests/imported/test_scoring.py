@@ -60,8 +60,8 @@ def test_the_last_score_is_the_trackers_and_not_that_of_the_greatest_step() -> N
     assert (run.result, run.step, run.went_back) == ({"test/acc": 0.3}, 30, "attempts")
     assert not scored(tracked(curves={"test_acc": [(10, 0.1), (10, 0.2)]}), "csv", table()).went_back
     # a reader that knows it says so without curves
-    for metric, went_back in (("test_acc", True), ("other", False)):
-        run = scored(tracked(last={"test_acc": 0.3}, last_step=50, went_back=frozenset({metric})), "mlflow", table())
+    for metric, went_back in (("test_acc", "attempts"), ("other", "")):
+        run = scored(tracked(last={"test_acc": 0.3}, last_step=50, ends={metric: (30, 50)}), "mlflow", table())
         assert run.went_back == went_back
 
 
@@ -88,6 +88,16 @@ def test_the_step_of_a_run_is_that_of_its_last_attempt() -> None:
     shorter = again[:4]
     assert scored(tracked(curves={"test_acc": shorter} | other), "csv", table()).step == 20
     assert scored(tracked(curves={"test_acc": {10: 0.1}} | other), "csv", table()).step == 45
+
+
+def test_the_step_is_the_same_where_the_tracker_tells_ends_without_curves() -> None:
+    again = [(10, 0.1), (20, 0.2), (30, 0.3), (20, 0.2)]
+    for ends, step in (({"test_acc": (20, 30)}, 20), ({"test_acc": (30, 30)}, 45), ({"other": (1, 9)}, 45), ({}, 45)):
+        run = tracked(last={"test_acc": 0.2}, last_step=45, ends=ends)
+        found = scored(run, "mlflow", table())
+        assert (found.step, found.went_back) == (step, "attempts" if step == 20 else "")
+    both = tracked(curves={"test_acc": again}, last_step=45, ends={"test_acc": (20, 30)})
+    assert scored(both, "mlflow", table()).step == 20
 
 
 def test_the_points_of_two_writers_stay() -> None:
@@ -293,7 +303,9 @@ def test_a_run_without_the_seed_setting_has_no_seed() -> None:
     assert scored(tracked(settings={"seed": 3}), "csv", table()).seed is None
 
 
-@pytest.mark.parametrize("value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60])
+@pytest.mark.parametrize(
+    "value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60, 10**400, "9" * 5000]
+)
 def test_other_seeds_are_refused_with_the_run_named(value: Any) -> None:
     reading = table(seed="seed")
     run = scored(tracked("x7", name="night", settings={"seed": value}, last={"test_acc": 0.5}), "csv", reading)

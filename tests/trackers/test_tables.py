@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -582,6 +583,34 @@ def test_times(table: Any) -> None:
         assert run.settings == {}
     [run], _ = table("run_id,created_at\na,today\n")
     assert (run.started_at, run.settings) == (None, {"created_at": "today"})
+
+
+def test_whole_numbers_that_no_float_reaches(table: Any) -> None:
+    """They are infinite wherever they count as numbers, and no times."""
+    large = 10**400
+    lines = [
+        {"run_id": "a", "acc": large, "some": "NaN", "list": [large], "created_at": large, "correct": [True, -large]},
+        {"run_id": "b", "acc": 0.5, "some": -large, "list": [1], "created_at": 1795860000, "correct": [0, 1]},
+    ]
+    runs, _ = table("".join(json.dumps(line) + "\n" for line in lines), "runs.jsonl", items="correct")
+    assert [run.settings["acc"] for run in runs] == [math.inf, 0.5]
+    assert math.isnan(runs[0].settings["some"])
+    assert runs[1].settings["some"] == -math.inf
+    assert [run.settings["list"] for run in runs] == [[large], [1]]
+    assert [run.items for run in runs] == [[1.0, -math.inf], [0.0, 1.0]]
+    assert [run.started_at for run in runs] == [None, None]  # a column of which one cell is no time is a setting
+    runs, _ = read_frame(pandas.DataFrame({"run_id": ["a", "b"], "acc": [large, 0.5]}))
+    assert [run.settings["acc"] for run in runs] == [math.inf, 0.5]
+
+
+@pytest.mark.parametrize("ids", [(10**400, 10**400 + 1), (2**64, 2**64 + 1), (float(2**53), 1.5)])
+def test_ids_that_lose_digits(table: Any, ids: tuple[float, float]) -> None:
+    """Two runs would be one."""
+    text = "".join(json.dumps({"run_id": id, "step": step, "acc": 1}) + "\n" for id in ids for step in (0, 1))
+    with pytest.raises(UsageError, match="line 1 has a number in 'run_id' that is too large for an id"):
+        table(text, "runs.jsonl")
+    runs, _ = table("".join(json.dumps({"run_id": str(id), "acc": 1}) + "\n" for id in ids), "runs.jsonl")
+    assert [run.id for run in runs] == [str(id) for id in ids]
 
 
 def test_prefixes_that_collide(table: Any) -> None:

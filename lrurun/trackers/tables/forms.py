@@ -39,11 +39,13 @@ from numpy.typing import NDArray
 
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, listed, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value
+from lrurun.trackers import Curve, Source, State, TrackedRun, Value, numbers
 from lrurun.trackers.tables import charts, roles, trials
 from lrurun.trackers.tables.columns import Block, Column, Table, check_names, objects
 from lrurun.trackers.tables.values import ValueTable
 
+_LARGEST = 2.0**53
+"""From here on, not every whole number has a fraction of 64 bits of its own."""
 VALUES_AT_ONCE = 3_000_000
 """How many values of curves are in memory at once, so that a large file is not."""
 _LISTED = 3
@@ -172,8 +174,12 @@ class _Reading:
             if column.empty.any():
                 row = table.row_name(start + int(np.flatnonzero(column.empty)[0]))
                 raise UsageError(f"{table.place}: {row} has no id of its run in {name!r}", "fill in every id")
-            # The rows of a run mostly follow each other: then few of them are looked at one by one.
             values = column.values
+            if values.dtype.kind == "f" and (large := np.abs(values) >= _LARGEST).any():
+                row = table.row_name(start + int(np.flatnonzero(large)[0]))
+                problem = f"{table.place}: {row} has a number in {name!r} that is too large for an id: it loses digits"
+                raise UsageError(problem, 'write ids as texts, as in "18446744073709551615"')
+            # The rows of a run mostly follow each other: then few of them are looked at one by one.
             try:
                 is_first = np.concatenate([[True], values[1:] != values[:-1]])
                 projects = self._projects(block, len(values))
@@ -495,10 +501,11 @@ class _Reading:
                 listed = None
         if isinstance(listed, np.ndarray | tuple):
             listed = np.asarray(listed).tolist()
-        if not isinstance(listed, list) or not all(isinstance(value, int | float) for value in listed):
+        results = numbers.results(listed)
+        if results is None:
             problem = f"{self.table.place}: {self.parts.items!r} of the run {self.ids[number]!r} is no list of numbers"
             raise UsageError(problem, "write one as [1, 0, 1]")
-        return [float(value) for value in listed]
+        return results
 
 
 def _are_whole(column: Column) -> bool:

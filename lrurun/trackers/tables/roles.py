@@ -5,11 +5,13 @@ Case does not matter, and blanks and hyphens count as underscores.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from lrurun.trackers import State, Value
+from lrurun.trackers.numbers import number
 
 RUN = ("run_id", "_run_id", "run_uuid", "id", "run")
 """Columns that name the run: the first one whose cells repeat, where there are steps, else the first one."""
@@ -105,7 +107,10 @@ def seconds_of(cell: Value) -> float | None:
     if isinstance(cell, bool):
         return None
     if isinstance(cell, int | float):
-        return cell / 1000 if cell > _MILLISECONDS else float(cell)
+        seconds = number(cell)
+        if seconds is None or not math.isfinite(seconds):
+            return None
+        return seconds / 1000 if seconds > _MILLISECONDS else seconds
     if not isinstance(cell, str):
         return None
     try:
