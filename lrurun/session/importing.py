@@ -108,12 +108,13 @@ class _EarlierImports(Struct, frozen=True):
         for instance in self.ledger.ladders(None, task):
             if instance.kind == "imported":
                 found |= {run.id: run for run in self.ledger.runs(instance.key)}
-        same = [run for run in found.values() if getattr(run.config, "reading", None) == reading]
+        in_order = reversed(found.values())  # of their import
+        same = [run for run in in_order if getattr(run.config, "reading", None) == reading]
         attempts = self.ledger.newest_attempts([run.id for run in same])
         environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
         return [
             Earlier(run=run, environment=environments.get(run.id, {}))
-            for run in sorted(reversed(same), key=lambda run: run.created_at)  # in the order of their import
+            for run in sorted(same, key=lambda run: run.created_at)
         ]
 
     def request(self, task: str) -> Mapping[str, Any]:
