@@ -145,7 +145,7 @@ def test_the_same_command_takes_an_edited_file(machine: Machine) -> None:
     assert "has metric = val_acc, which counts" in later.stderr, "a later import is compared with the same command"
     for other, message in {
         ("--direction", "min"): "--direction min: runs.toml, line 13 has direction = max",
-        ("--metric", "test_acc"): "--metric test_acc: runs.toml, line 11 has metric = val_acc",
+        ("--metric", "lr"): "--metric lr: runs.toml, line 11 has metric = val_acc",
         ("--by", "norm", "--base", "norm=none"): "--by norm: runs.toml, line",
     }.items():
         assert message in machine.run("import", "runs.csv", *other, code=2).stderr
