@@ -16,7 +16,7 @@ from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
 from lrurun.config.schema import SETTINGS, ImportedConfig, Origin, Reading
 from lrurun.errors import UsageError, plural
-from lrurun.imported import cautions, choosing, item_results, repeats, rungs, scoring, sources, understanding
+from lrurun.imported import cautions, choosing, exports, item_results, repeats, rungs, scoring, sources, understanding
 from lrurun.imported.recording import CONTENTS, Known, Placed
 from lrurun.imported.scoring import LastAndBest, ScoredRun
 from lrurun.imported.sources import OpenedSource, ReadRuns
@@ -249,7 +249,8 @@ def _planned(
         if rung.on is not None:
             source = f"imported from {', '.join(table.source)} ({table.from_})"
             differences = rungs.differences(settings[rung.name], settings[rung.on], source=source, compared=compared)
-            differing[rung.name] = [difference.path.removeprefix(SETTINGS) for difference in differences]
+            apart = [difference.path.removeprefix(SETTINGS) for difference in differences]
+            differing[rung.name] = exports.settings_apart(apart, [*tracked[rung.name], *tracked[rung.on]])
         config = structs.replace(rung.config, settings=settings[rung.name].shared)
         resolved.append(structs.replace(rung, config=config, differences=differences))
     found = cautions.of_import(

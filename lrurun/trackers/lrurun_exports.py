@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import structs
 
 from lrurun.errors import plural
-from lrurun.trackers import State, TrackedRun, Value
+from lrurun.trackers import Direction, Exported, State, TrackedRun, Value
 
 RESULT = "result/"
 """The beginning of the names of results, see `report/export_shared.py`."""
@@ -115,6 +115,8 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
     return structs.replace(
         run,
         settings=places | {path: value for path, value in settings.items() if not path.startswith("execution.")},
+        exported=_exported(about),
+        directions=run.directions | _direction(about),
         state=_STATES.get(about["state"], run.state),
         state_text=about["state"],
         last={name: value for name, value in last.items() if not name.startswith(RESULT)} | results,
@@ -122,6 +124,28 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
         curves={name: curve for name, curve in curves.items() if is_curve(name)},
         went_back=None if run.went_back is None else frozenset(filter(is_curve, map(name_of, run.went_back))),
     )
+
+
+def _exported(about: Mapping[str, str]) -> Exported | None:
+    """The place of the run in its ladder; None of a run that was in none, and in the exports of older versions."""
+    try:
+        return Exported(
+            rung=about["rung"],
+            place=int(about["place"]),
+            base=about.get("base", ""),
+            metric=about.get("metric", ""),
+            unit=about.get("unit", ""),
+            test_items=int(about["test_items"]) if "test_items" in about else None,
+            chance=float(about["chance"]) if "chance" in about else None,
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _direction(about: Mapping[str, str]) -> dict[str, Direction]:
+    directions: dict[str, Direction] = {"max": "max", "min": "min"}
+    found = directions.get(about.get("direction", ""))
+    return {} if found is None or "metric" not in about else {about["metric"]: found}
 
 
 def _renamed(text: str) -> dict[str, str]:
