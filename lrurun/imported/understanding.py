@@ -334,9 +334,23 @@ def chosen_by(runs: Sequence[TrackedRun], without: Collection[str]) -> list[str]
     if len(chosen) == 1:
         return [chosen[0].name]
     if not found:
+        of_single = [
+            f"{path} ({len(values)} values)"
+            for path in paths_of(runs)
+            if path not in without
+            and last_part(path) not in (*_NO_SETTINGS, *_SEEDS)
+            and len(values := texts_of(run.settings.get(path) for run in runs)) > 1
+        ]
+        if of_single:
+            raise UsageError(
+                f"no setting has a value that two runs share, so that none can make rungs: {_listed(of_single)}",
+                "name one all the same, as in --by " + of_single[0].rpartition(" (")[0] + ", or give rungs in a file, "
+                '--ladder FILE, with conditions as in where = "lr < 0.01"',
+            )
         raise UsageError(
             "no setting varies between the runs, so that there is nothing to compare",
-            "give the rungs in a file: --ladder FILE, with conditions on the names of runs",
+            "record settings, or name folders by them, as in norm=none/seed=1; or give rungs in a file, --ladder FILE, "
+            "with conditions on ids of runs, as in where = \"id = 'a1' or id = 'a2'\"",
         )
     raise UsageError(
         f"{plural(len(found), 'setting')} vary: which make the rungs?",

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source, State, TrackedRun, documents, flat, yaml
-from lrurun.trackers.folders import is_seen
+from lrurun.trackers.folders import is_seen, settings_in
 from lrurun.trackers.lrurun_exports import ExportedRuns, of_event_file
 from lrurun.trackers.tensorboard.content import Content, read
 from lrurun.trackers.tensorboard.folders import EVENTS, event_files, in_order, parts_of_runs
@@ -25,7 +25,8 @@ class TensorBoardReader:
     """Reads all scalars of event files below a folder. The id of a run is the path of its folder from there.
 
     Nothing is thinned out. Points are in the order of time; those that a writer with `purge_step` made void are left
-    out, as TensorBoard leaves them out. Settings are those of the hparams plugin, or of Lightning's `hparams.yaml`.
+    out, as TensorBoard leaves them out. Settings are those of the hparams plugin, or of Lightning's `hparams.yaml`;
+    without both, those in the names of folders.
     """
 
     name = "tensorboard"
@@ -105,8 +106,9 @@ class TensorBoardReader:
         written = flat(yaml.table(own / _HPARAMS)) if (own / _HPARAMS).is_file() else {}
         # Lightning gives the same settings to the plugin, with slashes for dots, and other types as text.
         others = {name: value for name, value in content.settings.items() if name.replace("/", ".") not in written}
+        settings = {**written, **others} or settings_in(folder)
         return TrackedRun(
-            id=str(folder) if folder.parts else self._root.resolve().name, settings={**written, **others},
+            id=str(folder) if folder.parts else self._root.resolve().name, settings=settings,
             state=_STATES.get(content.status, "finished"), state_text=content.status,
             last={tag: point[2] for tag, point in content.newest.items()},
             last_step=content.greatest_step or None, curves=content.curves(), started_at=content.first_time,
