@@ -137,8 +137,8 @@ def _end(state: dict[str, Any], history: list[dict[str, Any]]) -> tuple[State, s
 
 
 def _settings(places: list[Path], state: dict[str, Any], id: str, path: PurePosixPath) -> dict[str, Value]:
-    """The settings in a state, and in files of the first of these folders that has them; without arguments, those in the names
-    of folders."""
+    """The settings in a state, and in files of the first of these folders that has them; without arguments, those in
+    the names of folders."""
     settings: dict[str, Value] = {"folder": id}
     settings |= flat({name: state[name] for name in _SETTINGS if name in state})
     given = flat(state["trial_params"]) if isinstance(state.get("trial_params"), dict) else {}

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from msgspec import structs
+
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source, State, TrackedRun, documents, flat, yaml
 from lrurun.trackers.folders import is_seen, settings_in
@@ -73,6 +75,7 @@ class TensorBoardReader:
                 void += content.void
                 run = self._run(folder, content)
                 if run.last or run.settings or folder not in above:
+                    run = structs.replace(run, settings=run.settings or settings_in(folder))
                     yield from exports.read(run, of_event_file(content.texts))
             yield from exports.waiting()
         except OSError as error:
@@ -106,9 +109,8 @@ class TensorBoardReader:
         written = flat(yaml.table(own / _HPARAMS)) if (own / _HPARAMS).is_file() else {}
         # Lightning gives the same settings to the plugin, with slashes for dots, and other types as text.
         others = {name: value for name, value in content.settings.items() if name.replace("/", ".") not in written}
-        settings = {**written, **others} or settings_in(folder)
         return TrackedRun(
-            id=str(folder) if folder.parts else self._root.resolve().name, settings=settings,
+            id=str(folder) if folder.parts else self._root.resolve().name, settings={**written, **others},
             state=_STATES.get(content.status, "finished"), state_text=content.status,
             last={tag: point[2] for tag, point in content.newest.items()},
             last_step=content.greatest_step or None, curves=content.curves(), started_at=content.first_time,
