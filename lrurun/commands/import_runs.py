@@ -10,6 +10,7 @@ from lrurun import console
 from lrurun.commands._shared.options import Json, choice, number
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import examples, excludes, exclusive
+from lrurun.errors import UsageError
 
 if TYPE_CHECKING:
     from lrurun.paths import Places
@@ -164,11 +165,11 @@ def import_(
             direction=direction,
             at=None if at is None else parsed_at(at),
             metric_for_choice=metric_for_choice,
-            by=_listed(by),
+            by=_listed("--by", by),
             base={} if base is None else parsed_base(base),
             seed=seed_column,
             ladder=ladder,
-            choose=_listed(choose),
+            choose=_listed("--choose", choose),
             crashed=crashed,
             repeat=repeat,
             protocol=protocol,
@@ -196,9 +197,16 @@ def import_(
     return 0
 
 
-def _listed(words: list[str] | None) -> tuple[str, ...]:
-    """Names that are separated by commas, or by repeating the option."""
-    return tuple(name.strip() for word in words or () for name in word.split(",") if name.strip())
+def _listed(option: str, words: list[str] | None) -> tuple[str, ...]:
+    """Names that are separated by commas, or by repeating the option.
+
+    Raises:
+        UsageError: there are none.
+    """
+    names = tuple(name.strip() for word in words or () for name in word.split(",") if name.strip())
+    if words and not names:
+        raise UsageError(f"{option}: names no setting, found {words[0]!r}", f"as in {option} norm,optimizer")
+    return names
 
 
 def _print_json(done: Import) -> None:

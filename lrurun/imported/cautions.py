@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lrurun.config import metric_names
 from lrurun.errors import plural
+from lrurun.imported import understanding
 from lrurun.instances.import_record import Caution
 from lrurun.ledger.where.grammar import comparable
 
@@ -34,7 +35,7 @@ by a step."""
 _EARLY = 0.9
 """A run that ends before this share of the median of its rung ends early [ours]."""
 _SHOWN = 4
-"""Values and runs that a sentence lists."""
+"""Rungs, settings, values and runs that a sentence lists."""
 
 
 def compared(ladder: Ladder) -> list[tuple[str, str]]:
@@ -51,6 +52,7 @@ def of_import(
     *,
     settings: Collection[str] = (),
     differences: Mapping[str, Sequence[str]] | None = None,
+    are_by_project: bool = False,
     others: Iterable[Caution] = (),
 ) -> list[Caution]:
     """All cautions, those with a text for the first screen before the others.
@@ -60,16 +62,19 @@ def of_import(
         pairs: the rungs that are compared.
         settings: the settings that may matter, without names, paths and other marks of single runs.
         differences: rung -> the settings in which it differs from its base.
+        are_by_project: conditions of rungs name the project, so that verdicts are about it.
         others: the cautions on seeds and choices.
     """
     cautions = [
         *best_of_test(table),
         *split_of_score(table),
         *others,
+        *only_values(members, table),
         *unequal_budgets(members, pairs, table),
         *early_ends(members),
         *unequal_data(members, pairs),
         *unequal_code(members, pairs),
+        *(() if are_by_project else several_projects(members, pairs)),
         *varying_settings(members, pairs, table, settings),
         *several_differences(differences or {}, table),
         *failures(members, table),
@@ -121,7 +126,7 @@ def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Itera
     }
     if unequal:
         rungs = tuple(rung for rung in members if rung in unequal)
-        listed = ", ".join(f"{rung} {medians[rung]:,.0f}" for rung in rungs)
+        listed = _listed([f"{rung} {medians[rung]:,.0f}" for rung in rungs])
         at_step = isinstance(table.at, int)
         scored = f"; all are scored at step {table.at}" if at_step else ", and more steps alone may make a rung better"
         yield Caution(
@@ -145,7 +150,7 @@ def early_ends(members: Members) -> Iterator[Caution]:
         yield Caution(
             short="runs that end early",
             full="Runs end before nine tenths of the steps of their rung, stopped early or killed: "
-            f"{'; '.join(sentences)}.",
+            f"{_listed(sentences, '; ')}.",
             rungs=tuple(rungs),
         )
 
@@ -158,6 +163,33 @@ def unequal_data(members: Members, pairs: Pairs) -> Iterator[Caution]:
 def unequal_code(members: Members, pairs: Pairs) -> Iterator[Caution]:
     """A caution on comparisons whose counted runs have more than one version of the code, of those that are known."""
     yield from _versions(members, pairs, lambda run: run.run.code, "unequal code", "Compared runs used unequal code")
+
+
+_OF_PLACES = ("csv", "jsonl", "parquet", "frame", "lightning", "dvclive")
+"""Sources whose projects are names of files and folders alone, as of one for each rung."""
+
+
+def several_projects(members: Members, pairs: Pairs) -> Iterator[Caution]:
+    """A caution on counted runs of several projects. Where they have equal shares in all rungs that are compared, it
+    is among the details."""
+    counts = {
+        rung: Counter(run.run.project for run in runs if run.has_result and run.tracker not in _OF_PLACES)
+        for rung, runs in members.items()
+    }
+    if len({project for count in counts.values() for project in count}) < 2:
+        return
+    unequal = {rung for one, other in pairs if _shares(counts[one]) != _shares(counts[other]) for rung in (one, other)}
+    rungs = tuple(rung for rung in members if counts[rung] and (rung in unequal or not unequal))
+    texts = {
+        rung: [f"{project or 'none'} ({plural(count, 'run')})" for project, count in counts[rung].items()]
+        for rung in rungs
+    }
+    how = "and not alike in those that are compared" if unequal else "alike in those that are compared"
+    yield Caution(
+        short="unequal projects" if unequal else "",
+        full=f"Runs are of several projects, {how}: {_by_rung(texts)}. --project reads one of them.",
+        rungs=rungs,
+    )
 
 
 def _versions(
@@ -174,7 +206,7 @@ def _versions(
             rung: [f"{version[:12]} ({plural(count, 'run')})" for version, count in versions[rung].items()]
             for rung in rungs
         }
-        listed = "; ".join(f"{rung} {_listed(texts)}" for rung, texts in counts.items())
+        listed = _listed([f"{rung} {_listed(texts)}" for rung, texts in counts.items()], "; ")
         yield Caution(short=short, full=f"{full}: {listed}.", rungs=rungs)
 
 
@@ -193,11 +225,18 @@ def varying_settings(
             rung: Counter(comparable(run.run.settings.get(name)) for run in runs if run.has_result)
             for rung, runs in members.items()
         }
+        texts = {
+            comparable(value): understanding.text_of(value)
+            for runs in members.values()
+            for value in [run.run.settings.get(name) for run in runs]
+        }
         for rung, count in counts.items():
             if len(count) > 1:
                 others = [other for pair in pairs if rung in pair for other in pair if counts.get(other)]
                 equal = all(_shares(counts[other]) == _shares(count) for other in others)
-                (balanced if equal else unbalanced).setdefault(rung, []).append(f"{name} ({_listed(list(count))})")
+                (balanced if equal else unbalanced).setdefault(rung, []).append(
+                    f"{name} ({_listed([texts[value] for value in count])})"
+                )
     if unbalanced:
         yield Caution(
             short="settings vary within rungs",
@@ -222,7 +261,7 @@ def several_differences(differences: Mapping[str, Sequence[str]], table: ImportT
         if len(names := [name for name in every if name not in table.choose]) > 1
     }
     if several:
-        listed = "; ".join(f"{rung} in {_listed(names)}" for rung, names in several.items())
+        listed = _listed([f"{rung} in {_listed(names)}" for rung, names in several.items()], "; ")
         yield Caution(
             short="more than one difference from the base",
             full=f"Rungs differ from their base in more than one setting: {listed}. Verdicts are about all of them "
@@ -264,14 +303,31 @@ def seeds_of_sacred(table: ImportTable) -> Iterator[Caution]:
 
 
 def steps_back(members: Members) -> Iterator[Caution]:
-    """A caution on runs whose curves end at a smaller step than they have reached: an attempt was abandoned."""
-    rungs = tuple(rung for rung, runs in members.items() if any(run.went_back for run in runs))
-    if rungs:
-        runs = [run.label for rung in rungs for run in members[rung] if run.went_back]
+    """Cautions on runs whose steps go back: after an attempt that was abandoned, or from two writers."""
+    rules = {
+        "attempts": "as after an attempt that was abandoned: its points from there on do not count",
+        "writers": "as of two writers: at each step the value that was recorded last counts",
+    }
+    for why, rule in rules.items():
+        runs = [run.label for of_rung in members.values() for run in of_rung if run.went_back == why]
+        if runs:
+            yield Caution(
+                short="",
+                full=f"The steps of {plural(len(runs), 'run')} go back, {rule} ({_listed(runs)}).",
+                rungs=tuple(rung for rung, of_rung in members.items() if any(run.went_back == why for run in of_rung)),
+            )
+
+
+def only_values(members: Members, table: ImportTable) -> Iterator[Caution]:
+    """A caution on runs that are scored at their only value, although the best step of runs counts."""
+    counts = {rung: sum(run.at_only_value for run in runs if run.has_result) for rung, runs in members.items()}
+    rungs = tuple(rung for rung, count in counts.items() if count)
+    if table.at == "best" and rungs:
+        listed = _listed([f"{rung} {counts[rung]} of {sum(run.has_result for run in members[rung])}" for rung in rungs])
         yield Caution(
-            short="",
-            full=f"The steps of {plural(len(runs), 'run')} go back, as after an attempt that was abandoned: at each "
-            f"step the value that was recorded last counts ({_listed(runs)}).",
+            short="runs without a best step",
+            full=f"Runs without curves of both {table.metric} and {table.metric_for_choice} are scored at their only "
+            f"value: {listed}. Rungs with more of them are scored by another rule.",
             rungs=rungs,
         )
 
@@ -287,9 +343,9 @@ def _shares(counts: Counter[str]) -> dict[str, Fraction]:
     return {value: Fraction(count, counts.total()) for value, count in counts.items()}
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+def _listed(names: Collection[str], separator: str = ", ") -> str:
+    return understanding.listed(names, _SHOWN, separator)
 
 
 def _by_rung(texts: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{rung}: {', '.join(of_rung)}" for rung, of_rung in texts.items())
+    return _listed([f"{rung}: {_listed(of_rung)}" for rung, of_rung in texts.items()], "; ")

@@ -29,7 +29,11 @@ from lrurun.trackers import TrackedRun, Value
 
 PREFIX = "settings."
 """What may stand before the path of a setting."""
-FIELDS = ("id", "name", "project", "tracker")
+_OTHER_CONDITIONS = (
+    "give the rungs in a file: --ladder FILE, with conditions on another setting, or on the names of runs"
+)
+PROJECT = "project"
+FIELDS = ("id", "name", PROJECT, "tracker")
 """Names that every run has, beside its settings."""
 
 
@@ -98,14 +102,14 @@ def _text(value: Value) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def equals(name: str, value: Value, others: Iterable[Value] = ()) -> str:
-    """The condition that a setting has this value, and none of the others that it has in other runs: `d = 1` alone
-    also holds for the text "1".
+def equals(name: str, value: Value, others: Iterable[Value] = (), *, is_setting: bool = True) -> str:
+    """The condition that a setting, or one of `FIELDS`, has this value, and none of the others that it has in other
+    runs: `d = 1` alone also holds for the text "1".
 
     Raises:
         UsageError: the grammar cannot write the name or the value.
     """
-    written = _name(name)
+    written = _name(name) if is_setting else name
     if value is None:
         return f"not ({written} = '' or {written} != '')"
     different = {comparable(other): other for other in others if other is not None}
@@ -146,10 +150,12 @@ def _name(name: str) -> str:
 
 
 def _quoted(text: str, what: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"{what}: {text!r} has half of a character, which no condition can write", _OTHER_CONDITIONS)
     for quote in "'\"":
         if quote not in text:
             return f"{quote}{text}{quote}"
     raise UsageError(
         f"{what}: {text!r} has both kinds of quotes, which no condition can write",
-        "give the rungs in a file: --ladder FILE, with conditions on another setting, or on the names of runs",
+        _OTHER_CONDITIONS,
     )

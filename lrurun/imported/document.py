@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +69,7 @@ def _entries(table: Mapping[str, Any]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key, re.ASCII) else toml_value(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key, re.ASCII) else _value(key)
 
 
 def _value(value: Any) -> str:
@@ -77,7 +78,19 @@ def _value(value: Any) -> str:
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
-    return toml_value(value)
+    return _text(value) if isinstance(value, str) else toml_value(value)
+
+
+def _text(text: str) -> str:
+    """A text as TOML writes it. What would not be seen, such as an end of line, is escaped, so that conditions on it
+    hold."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(sign if clean(sign) == sign else _escaped(sign) for sign in quoted)
+
+
+def _escaped(sign: str) -> str:
+    is_surrogate = 0xD800 <= ord(sign) <= 0xDFFF  # half of a sign, which no file can have
+    return "\ufffd" if is_surrogate else f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
 
 
 def line_of(content: str, key: str) -> int | None:

@@ -20,8 +20,10 @@ from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.console import clean
 from lrurun.errors import UsageError, plural, raise_first
 from lrurun.imported import document, exports, placing, rungs, scoring, sources, understanding
+from lrurun.imported.conditions import PROJECT
 from lrurun.imported.document import RungText
-from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
+from lrurun.imported.earlier import EarlierImports
+from lrurun.imported.placing import Basis, Understood, finished
 from lrurun.imported.request import NO_SEED, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
@@ -51,7 +53,17 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
     made: list[rungs.NewRung] = []
     if declared is None:
         by = _by(given, light, settings, {*known, *filter(None, [seed])})
+        if seed in by:
+            raise UsageError(
+                f"--by {','.join(by)}: {seed} has the seeds, and each rung needs several",
+                "leave it out of --by, or name another setting with --seed-column, or none",
+            )
         base = {understanding.resolved_name(name, by, "--base"): value for name, value in given.base.items()}
+        if chosen := [name for name in table.choose if name in by]:
+            raise UsageError(
+                f"--choose {chosen[0]}: makes the rungs, of which none has several values of it",
+                "leave it out of --choose or of --by",
+            )
         made = rungs.by_values(light, by, base)
         made = made if base else exports.with_bases(made, by, light)
         if len(made) < 2:
@@ -90,7 +102,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
             opened=opened,
             read=read,
             earlier=earlier.runs(request.task, table.reading),
-            twin=_twin(asked, known, metric, light),
+            for_steps=_for_steps(asked, known, table, light),
             sentences=[placing.score_sentence(table, known), *placing.seed_sentences(table, light)],
         ),
         by,
@@ -121,20 +133,41 @@ def _check_choice(given: ImportOptions, known: Collection[str], metric: str) -> 
             raise UsageError(f"{option}: needs the validation metric that chooses", hint + more)
 
 
+_USUAL = ("loss", "acc", "accuracy", "error")
+"""Scores whose values on the validation split are read at once, as they often are beside any score."""
+
+
 def _asked(given: ImportOptions) -> list[str]:
-    """The metrics whose curves are read at once: those that are named, and what the score may be called on the
-    validation split, so that the source need not be read again for it."""
+    """The metrics whose curves are read at once: those that are named, and what metrics of the validation split may be
+    called, so that the source need not be read again for them."""
     names = [name for name in (given.metric, given.metric_for_choice) if name is not None]
     if given.metric is not None and given.at is None:
-        names += [given.metric.replace("test", word) for word in ("val", "valid", "validation", "dev", "eval")]
+        own = given.metric.replace("test", "").strip("/_.: -")
+        for word in ("val", "valid", "validation", "dev", "eval"):
+            name = given.metric.replace("test", word)
+            names += [name, *(name.replace(own, usual) for usual in _USUAL if own)]
     return list(dict.fromkeys(names))
 
 
-def _twin(given: ImportOptions, known: Mapping[str, int], metric: str, runs: Sequence[TrackedRun]) -> str | None:
-    """The validation metric that could choose a step, where the user leaves the step open."""
+def _for_steps(
+    given: ImportOptions, known: Collection[str], table: ImportTable, runs: Sequence[TrackedRun]
+) -> tuple[str, ...]:
+    """The validation metrics that could choose a step, where the user leaves the step open: those that say in which
+    direction they are better, the score on the validation split first."""
     if given.at is not None or given.protocol is not None or all(run.last_step is None for run in runs):
-        return None
-    return given.metric_for_choice or next(iter(validation_metrics(known, metric)), None)
+        return ()
+    if given.metric_for_choice is not None:
+        return (given.metric_for_choice,)
+    twins = validation_metrics(known, table.metric)
+    others = [
+        name
+        for name in known
+        if name != table.metric
+        and metric_names.split_of(name) == "validation"
+        and metric_names.direction_of(name) is not None
+        and not metric_names.is_about_time(name)
+    ]
+    return tuple(dict.fromkeys([*twins, *others]))
 
 
 def _seed_setting(runs: Sequence[TrackedRun], settings: Sequence[str], given: ImportOptions) -> str | None:
@@ -150,7 +183,10 @@ def _by(
 ) -> list[str]:
     if not given.by:
         return understanding.chosen_by(runs, {*without, *given.choose})
-    by = [understanding.resolved_name(name, settings, "--by") for name in given.by]
+    known = list(settings)
+    if PROJECT not in settings and len({run.project for run in runs}) > 1:
+        known.append(PROJECT)
+    by = [understanding.resolved_name(name, known, "--by") for name in given.by]
     for name in by:
         if by.count(name) > 1:
             raise UsageError(f"--by {','.join(given.by)}: {name} is named twice", "name each setting once")

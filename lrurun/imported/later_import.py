@@ -15,7 +15,8 @@ from lrurun.config.ladder import Ladder, default_ladder, load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.errors import LrurunError, UsageError
 from lrurun.imported import document, placing, rungs, sources, understanding
-from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
+from lrurun.imported.earlier import EarlierImports
+from lrurun.imported.placing import Basis, Understood, finished
 from lrurun.imported.request import KEYS, NO_SEED, OPTIONS, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
@@ -82,7 +83,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
             opened=opened,
             read=read,
             earlier=earlier.runs(recipe.task, table.reading),
-            twin=None,
+            for_steps=(),
             sentences=[
                 f"as {file} says, which is as it was written or edited",
                 *differences.sentences,
@@ -161,7 +162,8 @@ class Differences:
                 continue
             if isinstance(given, str) and str(recorded[key]).endswith((f".{given}", f"/{given}")):
                 continue  # the last parts of a dotted name
-            found = f"{key} = {_shown(recorded[key])}"
+            is_written = document.line_of(self._content, key) is not None
+            found = f"{key} = {_shown(recorded[key])}" if is_written else f"no {key}"
             self.check(key, {name: given}, f"{OPTIONS[name]} {_shown(given)}", found)
 
     def _place(self, key: str) -> str:

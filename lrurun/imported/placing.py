@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -14,16 +14,32 @@ from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
-from lrurun.config.schema import SETTINGS, ImportedConfig, Origin, Reading
+from lrurun.config.schema import SETTINGS, ImportedConfig, Origin
 from lrurun.errors import UsageError, plural
-from lrurun.imported import cautions, choosing, exports, item_results, repeats, rungs, scoring, sources, understanding
-from lrurun.imported.recording import CONTENTS, Known, Placed
+from lrurun.imported import (
+    cautions,
+    choosing,
+    conditions,
+    earlier,
+    exports,
+    item_results,
+    repeats,
+    rungs,
+    scoring,
+    sources,
+    understanding,
+)
+from lrurun.imported.earlier import Earlier
+from lrurun.imported.recording import Known, Placed
+from lrurun.imported.repeats import RunKey
 from lrurun.imported.scoring import LastAndBest, ScoredRun
 from lrurun.imported.sources import OpenedSource, ReadRuns
 from lrurun.instances.import_record import Caution
-from lrurun.ledger.values import Run
-from lrurun.trackers import State, TrackedRun
+from lrurun.paths import shown
+from lrurun.trackers import TrackedRun
 
+_SHOWN = 12
+"""Rungs that a line lists."""
 MOST_POSITIONS = 4_999
 """The last position of a stage in a rung; runs beyond it share it."""
 
@@ -57,26 +73,6 @@ class Understood(Struct, frozen=True, kw_only=True):
     """What was understood, a line each."""
 
 
-class Earlier(Struct, frozen=True, kw_only=True):
-    """A run that an earlier import has recorded."""
-
-    run: Run
-    origin: Mapping[str, str]
-    """What the ledger has about its origin: the name, the state and the place in its tracker."""
-    digest: str
-    """The digest of all that was read of it."""
-
-
-class EarlierImports(Protocol):
-    """What a ledger has of earlier imports."""
-
-    def runs(self, task: str, reading: Reading) -> Sequence[Earlier]:
-        """The imported runs of a task with this reading."""
-
-    def request(self, task: str) -> Mapping[str, Any]:
-        """What the user asked for when the file of the task was written; empty if that is not known."""
-
-
 class Basis(Struct, frozen=True, kw_only=True):
     """What is known before the runs are sorted into rungs."""
 
@@ -90,8 +86,8 @@ class Basis(Struct, frozen=True, kw_only=True):
     opened: list[OpenedSource]
     read: ReadRuns
     earlier: Sequence[Earlier]
-    twin: str | None
-    """The validation metric by which the best step may be another one than the last, where the user leaves it
+    for_steps: tuple[str, ...]
+    """The validation metrics by each of which the best step may be another one than the last, where the user leaves it
     open."""
     sentences: list[str]
 
@@ -99,51 +95,59 @@ class Basis(Struct, frozen=True, kw_only=True):
 def finished(basis: Basis, by: Sequence[str]) -> Understood:
     table, ladder = basis.table, basis.ladder
     scored: list[ScoredRun] = []
-    both: list[LastAndBest | None] = []
-    metrics = sources.needed(table, basis.opened, basis.twin)
+    both: dict[str, list[LastAndBest | None]] = {metric: [] for metric in basis.for_steps}
+    metrics = sources.needed(table, basis.opened, basis.for_steps)
     for run, source in sources.with_curves(basis.read, basis.opened, metrics):
         scored.append(scoring.scored(run, source.tracker, table))
-        both.append(None if basis.twin is None else scoring.last_and_best(run, table, basis.twin))
+        for metric, of_metric in both.items():
+            of_metric.append(scoring.last_and_best(run, table, metric))
     if all(run.result is None for run in scored):
         raise UsageError(
             f"{table.metric}: no run has a usable value of it: {scored[0].why}",
             "name another metric or step, or import finished runs",
         )
-    current = {sources.origin_of(run.run, run.tracker) for run in scored}
+    scoring.check_best(scored, table, "--at best" if basis.is_new else f"{shown(basis.target)} [import], at")
+    vanished_runs = earlier.vanished(basis.earlier, scored, table, basis.target.parent)
     # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
-    gone_runs = [run for run in basis.earlier if not _is_there(run.run, current)]
-    vanished = [] if basis.is_new else [_scored_again(run, table) for run in gone_runs]
+    counted_again = [] if basis.is_new else vanished_runs.counted
+    vanished = [earlier.scored_again(run, table) for run in counted_again]
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
     titles = rungs.titles_of([run.run for run in scored])
     outside = [titles[index] for index in sorted_runs.outside if index < len(scored)]
-    if basis.twin is not None:
+    for metric, of_metric in both.items():
         by_rung = {
-            name: [pair for index in found if index < len(both) and (pair := both[index]) is not None]
+            name: [pair for index in found if index < len(scored) and (pair := of_metric[index]) is not None]
             for name, found in sorted_runs.members.items()
         }
-        if (error := scoring.step_to_name(by_rung, table, basis.twin)) is not None:
+        if (error := scoring.step_to_name(by_rung, table, metric)) is not None:
             raise error
-    known = {(origin_in(run.run).project, origin_in(run.run).run): run.run.seed for run in basis.earlier}
-    seeded = repeats.seeded(members, table, known)
+    known = {run.key: run.run.seed for run in basis.earlier}
+    gone = {run.key: run for run in counted_again}
+    seeded = repeats.seeded(members, table, known, {key: run.parts for key, run in gone.items()})
     choices = choosing.chosen(seeded.rungs, table)
-    ids = {origin_in(run.run): run.run.id for run in basis.earlier}
-    gone = {run.key for run in vanished}
+    names = dict(zip((source.name for source in basis.opened), table.source, strict=True))
+    named: dict[RunKey, tuple[str, ...]] = {(r.project, r.id): (names[s.name],) for r, s in basis.read.runs}
+    named |= {key: run.sources for key, run in gone.items()}
     placed: list[Placed] = []
     kept: list[tuple[Placed, str]] = []
     for number, choice in enumerate(choices):
         stages: dict[Literal["tune", "train"], Sequence[ScoredRun]] = {"tune": choice.tune, "train": choice.train}
         for stage, of_stage in stages.items():
             for order, seed in enumerate(of_stage):
-                place = _placed(seed, choice.rung, stage, pack(number, stage, min(order, MOST_POSITIONS)))
+                position = pack(number, stage, min(order, MOST_POSITIONS))
+                parts = seeded.parts.get(seed.key, ())
+                of_parts = [name for key in parts or (seed.key,) for name in named[key]]
+                place = _placed(seed, choice.rung, stage, position, parts, of_parts)
                 if seed.key in gone:
-                    kept.append((place, ids[place.origin]))
+                    kept.append((place, gone[seed.key].run.id))
                 else:
                     placed.append(place)
     placed, of_items = item_results.checked(placed, table)
     counted = {choice.rung: choice.train for choice in choices}
-    others = [*seeded.cautions, *choosing.on_choices(choices, table), *of_items]
+    on_vanished = earlier.on_vanished([place.scored for place, _ in kept])
+    others = [*on_vanished, *seeded.cautions, *choosing.on_choices(choices, table), *of_items]
     chosen = tuple(choice.sentence for choice in choices if choice.sentence)
     plan, found_cautions = _planned(basis, counted, others)
     counts: dict[str, int] = {source.name: 0 for source in basis.opened}
@@ -160,13 +164,14 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         counts=counts,
         placed=placed,
         kept=kept,
-        known={origin_in(run.run): Known(run.origin.get(CONTENTS, run.digest), run.digest) for run in basis.earlier},
+        known={run.origin: run.known for run in basis.earlier},
         outside=tuple(outside),
         choices=chosen,
         cautions=tuple(found_cautions),
         sentences=(
             *basis.sentences,
-            *(fresh_sentences(basis, len(gone_runs)) if basis.is_new and basis.earlier else ()),
+            *(fresh_sentences(basis, len(vanished_runs.counted)) if basis.is_new and basis.earlier else ()),
+            *(() if basis.is_new else vanished_runs.sentences),
             *rung_sentences(ladder, placed, kept, by),
             *chosen,
             *seeded.sentences,
@@ -175,59 +180,25 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     )
 
 
-def _placed(run: ScoredRun, rung: str, stage: Literal["tune", "train"], position: int) -> Placed:
+def _placed(
+    run: ScoredRun,
+    rung: str,
+    stage: Literal["tune", "train"],
+    position: int,
+    parts: tuple[RunKey, ...],
+    named: Sequence[str],
+) -> Placed:
     assert run.seed is not None
-    origin = sources.origin_of(run.run, run.tracker)
-    return Placed(scored=run, origin=origin, seed=run.seed, rung=rung, stage=stage, position=position)
-
-
-def origin_in(run: Run) -> Origin:
-    assert isinstance(run.config, ImportedConfig)
-    return run.config.origin
-
-
-def _is_there(run: Run, current: Collection[Origin]) -> bool:
-    """Whether the source still has a run of an earlier import; of a mean, all its runs."""
-    origin = origin_in(run)
-    return origin in current or all(structs.replace(origin, run=part) in current for part in origin.run.split("+"))
-
-
-def _scored_again(earlier: Earlier, table: ImportTable) -> ScoredRun:
-    """A run of an earlier import, as the ledger has it."""
-    run, origin = earlier.run, origin_in(earlier.run)
-    assert isinstance(run.config, ImportedConfig)
-    settings = dict(run.config.settings)
-    if table.seed:
-        settings[table.seed] = run.seed
-    tracked = TrackedRun(
-        id=origin.run,
-        project=origin.project,
-        name=earlier.origin.get("name", ""),
-        settings=settings,
-        state=_STATES[run.state],
-        state_text=earlier.origin.get("state", ""),
-        code=earlier.origin.get("code", ""),
-        data=earlier.origin.get("data", ""),
-        place=earlier.origin.get("place", ""),
+    return Placed(
+        scored=run,
+        origin=sources.origin_of(run.run, run.tracker),
+        seed=run.seed,
+        rung=rung,
+        stage=stage,
+        position=position,
+        parts=parts,
+        sources=tuple(dict.fromkeys(named)),
     )
-    return ScoredRun(
-        run=tracked,
-        tracker=origin.tracker,
-        seed=run.seed if table.seed else None,
-        state=run.state,
-        result=run.result,
-        step=run.step,
-        why=run.error or "",
-    )
-
-
-_STATES: dict[str, State] = {
-    "done": "finished",
-    "diverged": "finished",
-    "failed": "crashed",
-    "interrupted": "running",
-}
-"""State of a run in the ledger -> what its tracker called it."""
 
 
 def _planned(
@@ -254,7 +225,13 @@ def _planned(
         config = structs.replace(rung.config, settings=settings[rung.name].shared)
         resolved.append(structs.replace(rung, config=config, differences=differences))
     found = cautions.of_import(
-        members, cautions.compared(ladder), table, settings=compared, differences=differing, others=others
+        members,
+        cautions.compared(ladder),
+        table,
+        settings=compared,
+        differences=differing,
+        are_by_project=conditions.PROJECT in rungs.named(ladder, everything),
+        others=others,
     )
     return structs.replace(plan, rungs=tuple(resolved)), found
 
@@ -298,19 +275,22 @@ def rung_sentences(
     every = [*placed, *(place for place, _ in kept)]
     counts = {name: sum(place.rung == name and place.stage == "train" for place in every) for name in ladder.bases}
     of_by = f" by {', '.join(by)}" if by else ""
-    listed = ", ".join(f"{name} ({plural(count, 'run')})" for name, count in counts.items())
+    listed = _listed([f"{name} ({plural(count, 'run')})" for name, count in counts.items()])
     sentences = [f"rungs{of_by}: {listed}"]
     bases = {name: base for name, base in ladder.bases.items() if base is not None}
     if len(set(bases.values())) == 1:
         sentences[0] += f"; compared with {next(iter(bases.values()))}"
     elif bases:
-        sentences[0] += f"; bases: {', '.join(f'{name} on {base}' for name, base in bases.items())}"
+        sentences[0] += f"; bases: {_listed([f'{name} on {base}' for name, base in bases.items()])}"
     single = [name for name, count in counts.items() if count == 1]
     if single:
-        sentences.append(f"a single run: {', '.join(single)}; a verdict needs several seeds of each rung")
-    if kept:
-        sentences.append(f"{plural(len(kept), 'run')} of earlier imports, which the source no longer has, still count")
+        sentences.append(f"a single run: {_listed(single)}; a verdict needs several seeds of each rung")
     return sentences
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return f"{', '.join(texts[:_SHOWN])}{more}"
 
 
 def outside_sentences(outside: Sequence[str]) -> list[str]:

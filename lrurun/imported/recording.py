@@ -16,10 +16,11 @@ from lrurun.config.fingerprint import fingerprint
 from lrurun.config.imported import ImportTable
 from lrurun.config.schema import ImportedConfig, Origin
 from lrurun.imported import scoring
+from lrurun.imported.repeats import RunKey
 from lrurun.imported.scoring import ScoredRun
 from lrurun.imported.sources import OpenedSource, origin_of
 from lrurun.items import ItemResults, TestSet
-from lrurun.ledger.imports import ImportedRun
+from lrurun.ledger.imports import SOURCE, ImportedRun
 from lrurun.trackers import Curve, TrackedRun
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ CONTENTS = "digest without curves"
 """The entry of a run's origin with the digest of all that was read of it but its curves, where it has any."""
 
 
+PARTS = "mean of"
+"""The entry of a run's origin with the projects and ids of the runs of which it is the mean, where it is one."""
+
+
 class Placed(Struct, frozen=True, kw_only=True):
     """A run that belongs to a rung."""
 
@@ -44,6 +49,10 @@ class Placed(Struct, frozen=True, kw_only=True):
     rung: str
     stage: str
     position: int
+    parts: tuple[RunKey, ...] = ()
+    """The runs of which it is the mean; none where it is a single run."""
+    sources: tuple[str, ...] = ()
+    """The sources that it is from, as the table `[import]` names them: several only of a mean."""
 
     def config(self, task: str, table: ImportTable) -> ImportedConfig:
         """Its configuration in the ledger."""
@@ -110,7 +119,7 @@ def imported_run(
         error=scored.why or None,
         step=scored.step,
         digest=with_curves_of(contents, curves),
-        origin=_origin(run, source) | ({CONTENTS: contents} if curves else {}),
+        origin=_origin(run, source, placed) | ({CONTENTS: contents} if curves else {}),
         curves={name: (curve.steps, curve.values) for name, curve in curves.items()},
         items=items,
         started_at=run.started_at,
@@ -123,7 +132,7 @@ def item_results(items: Sequence[float]) -> ItemResults:
     return ItemResults(test_set=TestSet(count=len(items)), sums=np.asarray(items, np.float64))
 
 
-def _origin(run: TrackedRun, source: OpenedSource) -> dict[str, Any]:
+def _origin(run: TrackedRun, source: OpenedSource, placed: Placed) -> dict[str, Any]:
     """What `show` says about the origin of a run."""
     origin = {
         "tracker": source.tracker,
@@ -136,6 +145,8 @@ def _origin(run: TrackedRun, source: OpenedSource) -> dict[str, Any]:
         "place": run.place or source.name,
         "code": run.code,
         "data": run.data,
+        SOURCE: placed.sources[0] if len(placed.sources) == 1 else list(placed.sources),
+        PARTS: [list(part) for part in placed.parts],
     }
     return {name: value for name, value in origin.items() if value}
 

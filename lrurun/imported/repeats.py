@@ -12,12 +12,15 @@ Where `choose` has settings, each combination of them has its own seeds in a run
    it, else the last in the source. "mean": one run with the mean of their results, and without curves; if one of them
    diverged or has NaN, it has no usable result either. "all": the first keeps its seed, the others get the next free
    numbers above all seeds.
+4. **Runs that the source no longer has**, of earlier imports. None of them counts beside one of the source with its
+   rung and seed; with "mean" and "all", it does if both have results. A mean of several is in no other mean: of those
+   that the source no longer has, the one of most runs counts alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -46,10 +49,8 @@ class SeededRuns(Struct, frozen=True, kw_only=True):
 
     rungs: dict[str, tuple[ScoredRun, ...]]
     """All have a seed."""
-    left_out: tuple[ScoredRun, ...] = ()
-    """Runs that do not count because another one of their rung and seed does."""
-    parts: dict[RunKey, tuple[ScoredRun, ...]] = {}
-    """Project and id of a run that is the mean of several -> these."""
+    parts: dict[RunKey, tuple[RunKey, ...]] = {}
+    """Project and id of a run that is the mean of several -> theirs."""
     sentences: tuple[str, ...] = ()
     """What was decided, for whoever imports."""
     cautions: tuple[Caution, ...] = ()
@@ -79,12 +80,14 @@ def seeded(
     rungs: Mapping[str, Sequence[ScoredRun]],
     table: ImportTable,
     known: Mapping[RunKey, int] = MappingProxyType({}),
+    vanished: Mapping[RunKey, Collection[RunKey]] = MappingProxyType({}),
 ) -> SeededRuns:
     """The seeds of each rung, by the rule at the head of this module.
 
     Args:
         rungs: the runs of each, in the order of the source.
         known: the numbers that earlier imports gave to runs.
+        vanished: those that the source no longer has -> the runs of which they are the means; none of single runs.
 
     Raises:
         UsageError: several runs of one rung and seed with results, and `repeat` is not set; a run with a result that
@@ -98,39 +101,44 @@ def seeded(
         _refuse_without_seed(rungs, table)
     groups = _numbered(groups, known)
     sentences: list[str] = []
-    left_out: dict[RunKey, ScoredRun] = {}
+    left_out: set[RunKey] = set()
+    yielding: set[RunKey] = set()
     kept: dict[_Group, list[_Placed]] = {}
     repeated: dict[tuple[_Group, int], list[_Placed]] = {}
     for group, members in groups.items():
         kept[group] = []
-        for seed, several in _by_seed(members).items():
+        for seed, of_seed in _by_seed(members).items():
+            several = _without_vanished(of_seed, vanished, table)
+            yielding |= {placed.key for placed in of_seed} - {placed.key for placed in several}
             with_result = [placed for placed in several if placed.run.has_result]
             if len(with_result) > 1:
                 repeated[group, seed] = with_result
             else:
                 kept[group] += with_result or [_latest(several)]
             counted = {placed.key for placed in with_result or kept[group][-1:]}
-            left_out |= {placed.key: placed.run for placed in several if placed.key not in counted}
+            left_out |= {placed.key for placed in several if placed.key not in counted}
+    if yielding:
+        verb = "yields" if len(yielding) == 1 else "yield"
+        sentences.append(
+            f"{plural(len(yielding), 'run')} of earlier imports {verb} to others of the same rung and seed"
+        )
     if left_out:
         sentences.append(f"{plural(len(left_out), 'missing run')} left out: another run has the same rung and seed")
-    parts: dict[RunKey, tuple[ScoredRun, ...]] = {}
+    parts: dict[RunKey, tuple[RunKey, ...]] = {}
     if repeated and not table.repeat:
         raise _several(repeated, rungs, table)
     for (group, _seed), several in repeated.items():
         if table.repeat == "latest":
-            last = _latest(several)
-            kept[group].append(last)
-            left_out |= {placed.key: placed.run for placed in several}
+            kept[group].append(_latest(several))
         elif table.repeat == "mean":
-            of_seed = sorted((placed.run for placed in several), key=lambda run: run.key)  # in whatever order they came
-            mean = mean_of(of_seed)
-            parts[mean.key] = tuple(of_seed)
+            runs_of_seed = sorted((placed.run for placed in several), key=lambda run: run.key)  # in whatever order
+            mean = mean_of(runs_of_seed)
+            parts[mean.key] = tuple(run.key for run in runs_of_seed)
             kept[group].append(_Placed(mean, several[0].position))
         else:
             kept[group] += several
     if table.repeat == "all" and repeated:
         kept = _renumbered(kept, known)
-    counted_somewhere = {placed.key for members in kept.values() for placed in members}
     cautions = [*_on_numbers(groups, table), *_on_repeats(repeated, table), *_on_seeds(rungs, table)]
     return SeededRuns(
         rungs={
@@ -143,7 +151,6 @@ def seeded(
             )
             for rung in rungs
         },
-        left_out=tuple(run for key, run in left_out.items() if key not in counted_somewhere),
         parts=parts,
         sentences=tuple(sentences),
         cautions=tuple(cautions),
@@ -156,6 +163,19 @@ def _by_seed(members: Sequence[_Placed]) -> dict[int, list[_Placed]]:
         assert placed.run.seed is not None
         by_seed.setdefault(placed.run.seed, []).append(placed)
     return by_seed
+
+
+def _without_vanished(
+    several: list[_Placed], vanished: Mapping[RunKey, Collection[RunKey]], table: ImportTable
+) -> list[_Placed]:
+    """The runs of one seed without those of earlier imports that yield to others."""
+    means = [placed for placed in several if vanished.get(placed.key)]
+    of_source = [placed for placed in several if placed.key not in vanished]
+    if not of_source:
+        return [max(means, key=lambda placed: len(vanished[placed.key]))] if means else several
+    if table.repeat in ("mean", "all") and any(placed.run.has_result for placed in of_source):
+        return [placed for placed in several if placed not in means]
+    return of_source
 
 
 def _refuse_without_seed(rungs: Mapping[str, Sequence[ScoredRun]], table: ImportTable) -> None:
@@ -241,6 +261,7 @@ def mean_of(runs: Sequence[ScoredRun]) -> ScoredRun:
     Its id is theirs, joined by "+". It diverged if one of them did; the chosen step is left out where they differ.
     """
     results = [run.result or {} for run in runs]
+    choices = [run.choice for run in runs]
     shared = [name for name in results[0] if all(name in result for result in results)]
     means = {name: floats.mean([result[name] for result in results]) for name in shared}
     if len({result.get(BEST_STEP) for result in results}) > 1:
@@ -276,7 +297,9 @@ def mean_of(runs: Sequence[ScoredRun]) -> ScoredRun:
         result=means if diverged is None else None,
         step=min(run.step for run in runs),
         why="" if diverged is None else diverged.why,
-        went_back=any(run.went_back for run in runs),
+        choice=None if None in choices else floats.mean([choice for choice in choices if choice is not None]),
+        at_only_value=any(run.at_only_value for run in runs),
+        went_back=next((run.went_back for run in runs if run.went_back), ""),
     )
 
 

@@ -46,8 +46,9 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
     """
     found: dict[Key, tuple[Value, ...]] = {}
     counts: Counter[Key] = Counter()
+    fields = [name for name in by if name in conditions.FIELDS and not any(name in run.settings for run in runs)]
     for run in runs:
-        values = tuple(run.settings.get(name) for name in by)
+        values = tuple(conditions.value_of(name, run) for name in by)
         key = tuple(map(comparable, values))
         counts[key] += 1
         found.setdefault(key, values)
@@ -63,7 +64,8 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
         apart = () if on is None else tuple(name for k, name in enumerate(by) if keys[on][k] != key[k])
         values = found[key]
         where = " and ".join(
-            conditions.equals(name, value, of_setting[name]) for name, value in zip(by, values, strict=True)
+            conditions.equals(name, value, of_setting[name], is_setting=name not in fields)
+            for name, value in zip(by, values, strict=True)
         )
         rungs.append(
             NewRung(
@@ -160,7 +162,7 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         rung.name: conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where")
         for rung in ladder.rungs
     }
-    compared = {each.name for condition in parsed.values() for each in conditions.comparisons(condition)}
+    compared = {each.name for condition in parsed.values() for each in comparisons(condition)}
     members: dict[str, list[int]] = {name: [] for name in parsed}
     outside: list[int] = []
     known: dict[str, list[str]] = {}  # what many runs have in common is compared once
@@ -181,6 +183,13 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         if not found:
             raise _empty(ladder, name, runs)
     return Sorted(members=members, outside=outside)
+
+
+def named(ladder: Ladder, runs: Sequence[TrackedRun]) -> set[str]:
+    """The names that the conditions of rungs compare."""
+    names = conditions.names_of(understanding.paths_of(runs))
+    parsed = [conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where") for rung in ladder.rungs]
+    return {comparison.name for condition in parsed for comparison in comparisons(condition)}
 
 
 def _where(ladder: Ladder, name: str) -> str:
@@ -209,7 +218,7 @@ def titles_of(runs: Sequence[TrackedRun]) -> list[str]:
     """Runs as messages name them: by their names where they have some, and by their ids; where there are several
     projects, with these."""
     with_project = len({run.project for run in runs}) > 1
-    titles = [f"{run.name} ({run.id})" if run.name and run.name != run.id else run.id for run in runs]
+    titles = [f"{name} ({run.id})" if (name := run.name or run.row) and name != run.id else run.id for run in runs]
     return [f"{run.project}/{title}" if with_project else title for run, title in zip(runs, titles, strict=True)]
 
 

@@ -16,15 +16,18 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import floats
+from lrurun.config import metric_names
 from lrurun.errors import UsageError
+from lrurun.imported.attempts import one_per_step, ordered
 from lrurun.ledger.values import State
 from lrurun.trackers import Curve
+from lrurun.trackers.numbers import number
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -37,6 +40,9 @@ _LARGEST = 2**63 - 1
 """The largest seed that a ledger can have; the least one is as far below 0."""
 _EXACT = 2**53
 """From here on, numbers of 64 bits with a fraction no longer have all whole numbers."""
+
+
+_WentBack = Literal["", "attempts", "writers"]
 
 
 class ScoredRun(Struct, frozen=True, kw_only=True):
@@ -59,9 +65,13 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     """Why it has no result."""
     seed_error: UsageError | None = None
     """Why the value of its seed setting is no seed: an error only where the run belongs to a rung and has a result."""
-    went_back: bool = False
-    """Whether the score or the metric for choice ends at a smaller step than it has reached: an attempt was abandoned,
-    or there were two writers."""
+    choice: float | None = None
+    """The metric for choice, wherever the score is missing too; NaN if it is there and never finite. None: the run has
+    none, or has not ended well."""
+    at_only_value: bool = False
+    """Whether it is scored at its only value, although the best step counts: it has no curves of both metrics."""
+    went_back: _WentBack = ""
+    """Why the steps of a curve that was read go back, if they do, see `attempts`."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -74,9 +84,15 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
         return self.state in ("done", "diverged")
 
     @property
+    def is_eligible(self) -> bool:
+        """Whether it counts where settings are chosen: it has ended with the metric for choice, or is a failure."""
+        return self.choice is not None or self.state == "diverged"
+
+    @property
     def label(self) -> str:
-        """Its id in messages, with its name where it has one."""
-        return f"{self.run.id} ({self.run.name})" if self.run.name else self.run.id
+        """Its id in messages, with its name where it has one, or the row that it is."""
+        name = self.run.name or self.run.row
+        return f"{self.run.id} ({name})" if name else self.run.id
 
 
 class _Reading(NamedTuple):
@@ -87,6 +103,7 @@ class _Reading(NamedTuple):
     choice: float | None = None
     """The metric for choice at the same step."""
     best_step: int | None = None
+    at_only_value: bool = False
     why: str = ""
 
 
@@ -100,8 +117,17 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
     * at the best step: of the steps at which both metrics were recorded, the one at which the metric for choice is
       best, the first of equal ones; NaN and infinities are never best. Where they were recorded in turn and never at
       the same step, as by calls without steps, each value belongs to the one beside it. A score with a single value, as
-      of a test after training, is that value whatever the step;
+      of a test after training, is that value whatever the step: a caution counts such runs, and `check_best` refuses
+      the best step where there are no others;
     * with `protocol = "best-of-test"`: the best finite value.
+
+    Where the steps of a curve go back, in the order of recording, the points at and after the step to which they return
+    are void, as of an attempt that was abandoned, and the run has reached the last step of the last attempt. Where two
+    writers interleave, all points stay, and of each step the one that was recorded last: `attempts` has the rule.
+
+    The metric for choice has a value of its own, which does not depend on the score, so that settings are chosen alike
+    whatever test scores are missing: its last value, with a number as the step the last one up to there, with the best
+    step its best one.
     """
     ended = run.state == "finished"
     reading = _reading(run, table) if ended else _Reading(why=_why_missing(run))
@@ -109,12 +135,12 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
     if run.state == "crashed" and table.crashed == "failed":
         state = "diverged"
     result: dict[str, float] | None = None
+    factor = 100.0 if table.per_cent else 1.0
+    of_choice = factor if table.choice_is_twin else 1.0
     if reading.score is not None:
         state = "done"
-        factor = 100.0 if table.per_cent else 1.0
         result = {table.result: reading.score / factor}
         if reading.choice is not None and (math.isfinite(reading.choice) or table.at == "best"):
-            of_choice = factor if table.choice_is_twin else 1.0
             result[table.result_for_choice] = reading.choice / of_choice
         if reading.best_step is not None:
             result[BEST_STEP] = float(reading.best_step)
@@ -123,24 +149,73 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
         seed = seed_of(run, table.seed)
     except UsageError as error:
         seed_error = error
+    choice = _choice(run, table) if ended else None
+    ends = _ends(run, (table.metric, table.metric_for_choice))
+    reasons = {went_back for _, _, went_back in ends}
     return ScoredRun(
         run=_without_curves(run),
         tracker=tracker,
         seed=seed,
         state=state,
         result=result,
-        step=max(run.last_step or 0, 0),
+        step=_step_of(run, ends),
         why=reading.why,
         seed_error=seed_error,
-        went_back=_went_back(run, [table.metric, table.metric_for_choice]),
+        choice=choice if choice is None else choice / of_choice,
+        at_only_value=reading.at_only_value,
+        went_back="writers" if "writers" in reasons else "attempts" if "attempts" in reasons else "",
     )
 
 
-def _went_back(run: TrackedRun, metrics: Sequence[str]) -> bool:
-    if run.went_back is not None:
-        return not run.went_back.isdisjoint(metrics)
+def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _WentBack]]:
+    """Of each of these metrics that has steps, the step at which it ends, the greatest one that was recorded, and why
+    its steps go back. A tracker that tells ends without curves knows one reason."""
+    if run.ends is not None and not run.curves:
+        told = [run.ends[name] for name in metrics if name in run.ends]
+        return [(end, greatest, "attempts" if end < greatest else "") for end, greatest in told]
     curves = [run.curves[name] for name in metrics if name in run.curves]
-    return any(len(curve.steps) > 0 and bool((curve.steps[-1] < curve.steps).any()) for curve in curves)
+    found = [(ordered(curve), int(np.max(curve.steps))) for curve in curves if len(curve.steps)]
+    return [
+        (int(of_steps.curve.steps[-1]), greatest, of_steps.went_back)
+        for of_steps, greatest in found
+        if len(of_steps.curve.steps)
+    ]
+
+
+def _step_of(run: TrackedRun, ends: Sequence[tuple[int, int, _WentBack]]) -> int:
+    """The step that a run has reached: its greatest one, without what an abandoned attempt alone has reached."""
+    last = max((end for end, _, _ in ends), default=0)
+    reached = max((greatest for _, greatest, _ in ends), default=0)
+    return last if last < reached else max(run.last_step or 0, 0)
+
+
+def _choice(run: TrackedRun, table: ImportTable) -> float | None:
+    """The metric for choice of a run, whatever its score."""
+    if not table.metric_for_choice or value_of(run, table.metric_for_choice) is None:
+        return None
+    if table.protocol == "best-of-test" or table.at == "last":
+        return value_of(run, table.metric_for_choice)
+    curve = _curve(run, table.metric_for_choice)
+    if isinstance(table.at, int):
+        before = np.flatnonzero(curve.steps <= table.at)
+        return float(curve.values[before[-1]]) if len(before) else None
+    values = curve.values if len(curve.steps) else np.array([value_of(run, table.metric_for_choice)])
+    index = _best(values, 1.0 if table.is_higher_better_for_choice else -1.0)
+    return math.nan if index is None else float(values[index])
+
+
+def check_best(runs: Sequence[ScoredRun], table: ImportTable, where: str) -> None:
+    """Refuses the best step where no run has curves of which one could be chosen.
+
+    Raises:
+        UsageError: with what can be done.
+    """
+    if table.at == "best" and all(run.at_only_value for run in runs if run.result is not None):
+        raise UsageError(
+            f"{where}: no run has curves of both {table.metric} and {table.metric_for_choice}, so that there are no "
+            "steps to choose from",
+            "take the last values, with --at last; or name a source with the values of each step",
+        )
 
 
 def _reading(run: TrackedRun, table: ImportTable) -> _Reading:
@@ -166,7 +241,7 @@ def value_of(run: TrackedRun, metric: str) -> float | None:
     if metric in run.last:
         return float(run.last[metric])
     value = run.settings.get(metric)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return number(value) if isinstance(value, int | float) else None
 
 
 def _why_no_value(run: TrackedRun, metric: str) -> str:
@@ -188,9 +263,7 @@ def _at_step(run: TrackedRun, table: ImportTable, step: int) -> _Reading:
         seen = f"; its last one is at step {curve.steps[-1]}" if len(curve.steps) else ""
         why = _why_no_value(run, table.metric) if value_of(run, table.metric) is None else ""
         return _Reading(why=why or f"it has no {table.metric} at step {step}{seen}")
-    choice = _curve(run, table.metric_for_choice)
-    before = np.flatnonzero(choice.steps <= step)
-    return _Reading(float(curve.values[index[0]]), float(choice.values[before[-1]]) if len(before) else None)
+    return _Reading(float(curve.values[index[0]]), _choice(run, table))
 
 
 def _at_best(run: TrackedRun, table: ImportTable) -> _Reading:
@@ -201,9 +274,7 @@ def _at_best(run: TrackedRun, table: ImportTable) -> _Reading:
     sign = 1.0 if table.is_higher_better_for_choice else -1.0
     if len(score.steps) < 2:  # there is nothing to choose
         single = float(score.values[0]) if len(score.steps) else value_of(run, table.metric)
-        values = choice.values if len(choice.steps) else np.array([value_of(run, table.metric_for_choice)])
-        index = _best(values, sign)
-        return _Reading(single, math.nan if index is None else float(values[index]))
+        return _Reading(single, _choice(run, table), at_only_value=True)
     steps, scores, choices = _together(score, choice)
     if not len(steps):
         apart = f"{table.metric} and {table.metric_for_choice} were not recorded at the same steps"
@@ -211,7 +282,8 @@ def _at_best(run: TrackedRun, table: ImportTable) -> _Reading:
     index = _best(choices, sign)
     if index is None:
         return _Reading(math.nan, math.nan)
-    return _Reading(float(scores[index]), float(choices[index]), int(steps[index]))
+    only = len(choice.steps) < 2
+    return _Reading(float(scores[index]), float(choices[index]), int(steps[index]), at_only_value=only)
 
 
 def _best_of_test(run: TrackedRun, table: ImportTable) -> _Reading:
@@ -253,20 +325,6 @@ def _together(score: Curve, choice: Curve) -> tuple[np.ndarray, np.ndarray, np.n
     return steps, steps, steps
 
 
-def one_per_step(curve: Curve) -> Curve:
-    """The curve with increasing steps and one value for each: of several, the one that was recorded last.
-
-    Points before step 0 are left out: trackers have values without steps there.
-    """
-    steps, values = curve.steps, curve.values
-    if not len(steps) or (steps[0] >= 0 and (np.diff(steps) > 0).all()):
-        return curve
-    last_first = slice(None, None, -1)
-    unique, index = np.unique(steps[last_first], return_index=True)
-    counted = unique >= 0
-    return Curve(steps=unique[counted], values=values[last_first][index[counted]])
-
-
 def recorded_curves(run: TrackedRun, table: ImportTable) -> dict[str, Curve]:
     """The curves of a run as a ledger has them: the score and the metric for choice under the names of the result, and
     one value for each step, in order: of several, the one that was recorded last.
@@ -302,11 +360,14 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
     if value is None or value == "":
         return None
     seed: int | None = None
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", value, re.ASCII):
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,400}(\.0*)?\s*", value, re.ASCII):
         seed = int(value.partition(".")[0])
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        seed = int(value) if value == int(value) else None
-    label = f"{run.id} ({run.name})" if run.name else run.id
+    elif isinstance(value, int) and not isinstance(value, bool):
+        seed = value
+    elif isinstance(value, float) and value.is_integer():
+        seed = int(value)
+    name = run.name or run.row
+    label = f"{run.id} ({name})" if name else run.id
     if seed is None:
         hint = "name another setting with --seed-column; with --seed-column none, runs are numbered"
         raise UsageError(f"run {label}, {setting}: expected a whole number as its seed, found {value!r}", hint)
@@ -323,12 +384,13 @@ LastAndBest = tuple[float, float]
 
 
 def last_and_best(run: TrackedRun, table: ImportTable, choice: str) -> LastAndBest | None:
-    """Both scores of a run whose curves of the score and of the validation metric `choice` were read; None if it lacks
-    one of them, or one is not finite."""
-    scores = [
-        scored(run, "", structs.replace(table, seed="", at=at, metric_for_choice=choice)).result
-        for at in ("last", "best")
-    ]
+    """Both scores of a run whose curves of the score and of the validation metric `choice` were read, the latter in the
+    direction of its own name; None if it lacks one of them, or one is not finite."""
+    if choice != table.metric_for_choice:
+        table = structs.replace(table, metric_for_choice=choice, direction_for_choice=None)
+        if not table.choice_is_twin:
+            table = structs.replace(table, direction_for_choice=metric_names.direction_of(choice))
+    scores = [scored(run, "", structs.replace(table, seed="", at=at)).result for at in ("last", "best")]
     last, best = ((result or {}).get(table.result, math.nan) for result in scores)
     return (last, best) if math.isfinite(last) and math.isfinite(best) else None
 

@@ -73,6 +73,8 @@ def opened(names: Sequence[str], given: ImportOptions, folder: Path, frame: Any 
     found: list[OpenedSource] = []
     places: dict[str, str] = {}
     for name in names:
+        if not name:
+            raise UsageError("a source has an empty name", "name a file, a folder or an address with runs")
         located = name if frame is not None or "://" in name else str(located_in(folder, name))
         place = os.path.realpath(located) if "://" not in located and frame is None else located
         if place in places:
@@ -86,6 +88,11 @@ def opened(names: Sequence[str], given: ImportOptions, folder: Path, frame: Any 
             frame=frame,
         )
         reader = trackers.opened(source, given.kind)
+        if given.metrics_file and not getattr(reader, "reads_metrics_file", False):
+            raise UsageError(
+                f"--metrics-file {given.metrics_file}: {name} is no source with such a file in the folder of each run",
+                "leave it out; Hydra's folders are read with it, by --from hydra",
+            )
         found.append(OpenedSource(name=name, tracker=given.kind or reader.name, reader=reader))
     if len({source.tracker for source in found}) > 1:
         listed = ", ".join(f"{source.name} ({source.tracker})" for source in found)
@@ -131,7 +138,8 @@ class Identities:
             of_project = f" of {run.project}" if run.project else ""
             raise UsageError(
                 f"run {run.id}{of_project} is there twice: in {earlier} and in {place}",
-                "name a source that has it once, or limit it with --project",
+                "name a source that has it once, import them under two names with --name, or limit it with --project; "
+                "a column project tells runs of tables apart",
             )
         self._places[origin] = place
         return origin
@@ -192,11 +200,12 @@ def with_columns(read: ReadRuns, opened: Sequence[OpenedSource], metrics: Sequen
     return list(changed.values())
 
 
-def needed(table: ImportTable, opened: Sequence[OpenedSource], twin: str | None = None) -> list[str]:
-    """The metrics whose curves decide scores, or cautions on them; `twin` would choose another step than the last."""
-    if table.at == "last" and table.protocol != "best-of-test" and twin is None and tell_ends(opened):
+def needed(table: ImportTable, opened: Sequence[OpenedSource], for_steps: Sequence[str] = ()) -> list[str]:
+    """The metrics whose curves decide scores, or cautions on them; those of `for_steps` would choose another step than
+    the last."""
+    if table.at == "last" and table.protocol != "best-of-test" and not for_steps and tell_ends(opened):
         return []
-    return [name for name in (table.metric, table.metric_for_choice, twin) if name]
+    return list(dict.fromkeys(name for name in (table.metric, table.metric_for_choice, *for_steps) if name))
 
 
 def tell_ends(opened: Sequence[OpenedSource]) -> bool:

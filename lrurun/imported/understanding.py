@@ -16,6 +16,7 @@ from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
 from lrurun.ledger.where.grammar import comparable
 from lrurun.trackers import Direction, TrackedRun, Value
+from lrurun.trackers.numbers import number
 
 _SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
 """Last parts of the names of seeds, the surest first."""
@@ -60,7 +61,7 @@ def is_number(value: Any) -> bool:
 
 def _number(value: Any) -> float | None:
     """The number in a column of scores, where those that are not finite are texts by now, see `sources.kept`."""
-    return float(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
+    return number(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
 
 
 def _reads_as_number(value: Any) -> bool:
@@ -68,12 +69,14 @@ def _reads_as_number(value: Any) -> bool:
         float(value)
     except (TypeError, ValueError):
         return False
+    except OverflowError:
+        return True
     return True
 
 
 def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
     """A run with these columns as metrics: of a table, the reader does not know which of its numbers are scores."""
-    found = {name: number for name in names if (number := _number(run.settings.get(name))) is not None}
+    found = {name: value for name in names if (value := _number(run.settings.get(name))) is not None}
     if not any(name in run.settings for name in names):
         return run
     settings = {name: value for name, value in run.settings.items() if name not in names}
@@ -113,14 +116,23 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
     of_test = [name for name in known if split_of(name) == "test" and not is_about_time(name)]
     if len(of_test) == 1:
         return of_test[0]
+    if not of_test and (objective := _objective(runs)) is not None:
+        return objective
     if not known:
         numbers = [
             name for name in dict.fromkeys(name for run in runs for name in run.settings) if _is_column(runs, name)
         ]
-        hint = f"name the column with the score: --metric NAME; columns with numbers: {_listed(numbers)}"
+        hint = f"name the column with the score: --metric NAME; columns with numbers: {listed(numbers)}"
         raise UsageError("no metric was found", hint if numbers else "the runs have no numbers at all")
     found = f"{plural(len(of_test), 'metric')} of a test split" if of_test else "no metric of a test split"
-    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or _likely(known))}")
+    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {listed(of_test or _likely(known))}")
+
+
+def _objective(runs: Sequence[TrackedRun]) -> str | None:
+    """The objective of all runs that a search has made; None where there are several, or none."""
+    known = {run.objective for run in runs}
+    [objective, *others] = known
+    return objective if objective and not others else None
 
 
 def _likely(known: Collection[str]) -> list[str]:
@@ -162,9 +174,10 @@ def _is_column(runs: Sequence[TrackedRun], name: str) -> bool:
     return any(is_number(run.settings.get(name)) for run in runs)
 
 
-def _listed(names: Sequence[str], most: int = 12) -> str:
+def listed(names: Collection[str], most: int = 12, separator: str = ", ") -> str:
+    """The first of the names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+    return f"{separator.join(list(names)[:most])}{more}"
 
 
 class Scale(Struct, frozen=True):
@@ -319,7 +332,7 @@ def _has_seeds(runs: Sequence[TrackedRun], path: str) -> bool:
 def _is_whole(value: Value) -> bool:
     if isinstance(value, str):
         return re.fullmatch(r"[+-]?\d{1,18}", value) is not None
-    return is_number(value) and float(value).is_integer()  # type: ignore[arg-type]
+    return is_number(value) and (isinstance(value, int) or float(value).is_integer())  # type: ignore[arg-type]
 
 
 def chosen_by(runs: Sequence[TrackedRun], without: Collection[str]) -> list[str]:
@@ -343,9 +356,9 @@ def chosen_by(runs: Sequence[TrackedRun], without: Collection[str]) -> list[str]
         ]
         if of_single:
             raise UsageError(
-                f"no setting has a value that two runs share, so that none can make rungs: {_listed(of_single)}",
+                f"no setting has a value that two runs share, so that none can make rungs: {listed(of_single)}",
                 "name one all the same, as in --by " + of_single[0].rpartition(" (")[0] + ", or give rungs in a file, "
-                '--ladder FILE, with conditions as in where = "lr < 0.01"',
+                "--ladder FILE, with conditions on it",
             )
         raise UsageError(
             "no setting varies between the runs, so that there is nothing to compare",

@@ -336,6 +336,8 @@ def _documents(run: ImportedRun) -> list[Document]:
     """The documents of a run: its configuration, execution, sources and environment."""
     config, origin = _in_json(msgspec.to_builtins(run.config)), _in_json(run.origin)
     environment = {"digest": run.digest, "origin": origin}
+    if run.started_at is not None or run.ended_at is not None:
+        environment["times"] = [run.started_at, run.ended_at]  # of the tracker; an attempt has those of the import, too
     if origin.get("code"):
         environment["code"] = origin["code"]
     return [Document.pack(config, run.config.seed), _EXECUTION, _SOURCES, Document.pack(environment)]

@@ -138,6 +138,16 @@ def check_whole(name: str, value: object, least: int, most: int = 2**31 - 1) -> 
         raise UsageError(f"{name}: expected a whole number from {least} to {most}, found {value}", f"as in {name}=4")
 
 
+def check_finite(name: str, value: object, least: float, most: float) -> None:
+    """Refuses an optional argument that is no number from `least` to `most`. Raises UsageError."""
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise UsageError(f"{name}: expected a number, found {type(value).__name__}", f"as in {name}=0.1")
+    if not least <= value <= most:  # also of NaN
+        raise UsageError(f"{name}: expected a number from {least:g} to {most:g}, found {value}", f"as in {name}=0.1")
+
+
 def texts(name: str, value: Any, hint: str) -> list[str]:
     """An argument that is a text or several, as a list. Raises UsageError."""
     if isinstance(value, str):

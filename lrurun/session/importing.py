@@ -12,7 +12,8 @@ from msgspec import Struct
 from lrurun import console, files
 from lrurun.errors import LrurunError, UsageError, check_type, plural
 from lrurun.imported import first_import, later_import, recording
-from lrurun.imported.placing import Earlier, Understood
+from lrurun.imported.earlier import Earlier
+from lrurun.imported.placing import Understood
 from lrurun.imported.request import ImportOptions, Request, parsed_at
 from lrurun.instances import import_record
 from lrurun.instances.import_record import ImportRecord
@@ -21,7 +22,15 @@ from lrurun.reading.rows import ReportRows, Rows, shown_runs
 from lrurun.report import frame_columns
 from lrurun.runner import run_files
 from lrurun.session import opening
-from lrurun.session.arguments import AnyPath, check_whole, given_places, names_of_arguments, text_of, texts
+from lrurun.session.arguments import (
+    AnyPath,
+    check_finite,
+    check_whole,
+    given_places,
+    names_of_arguments,
+    text_of,
+    texts,
+)
 from lrurun.session.ladder import LadderSession
 
 if TYPE_CHECKING:
@@ -90,12 +99,8 @@ class _EarlierImports(Struct, frozen=True):
         attempts = self.ledger.newest_attempts([run.id for run in same])
         environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
         return [
-            Earlier(
-                run=run,
-                origin=environments.get(run.id, {}).get("origin", {}),
-                digest=environments.get(run.id, {}).get("digest", ""),
-            )
-            for run in sorted(same, key=lambda run: run.created_at)
+            Earlier(run=run, environment=environments.get(run.id, {}))
+            for run in sorted(reversed(same), key=lambda run: run.created_at)  # in the order of their import
         ]
 
     def request(self, task: str) -> Mapping[str, Any]:
@@ -291,6 +296,9 @@ def import_runs(
     check_type("ladder", ladder, str | os.PathLike | None, "a path", hint)
     check_type("base", base, Mapping | None, "a mapping", 'as in base={"norm": "none"}')
     check_whole("test_items", test_items, 1)
+    check_finite("chance", chance, -1e9, 1e9)
+    check_type("per_cent", per_cent, bool | None, "True or False", hint)
+    check_type("scores_only", scores_only, bool, "True or False", hint)
     step: str | int | None = at
     if at is not None:
         step = parsed_at(at if isinstance(at, str) else str(at))
@@ -324,7 +332,7 @@ def import_runs(
             items=items,
             unit=unit,
             per_cent=per_cent,
-            chance=chance,
+            chance=None if chance is None else float(chance),
             project=project,
             metrics_file=metrics_file,
         ),

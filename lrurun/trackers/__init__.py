@@ -88,7 +88,7 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     id: str
     """The id of the run, which no other run of the project has."""
     project: str = ""
-    """The project, experiment or study; empty where the tracker has none. Of a file with a table, its stem."""
+    """The project, experiment or study; empty where the tracker has none."""
     name: str = ""
     """The name that people gave the run, where it is not the id."""
     settings: dict[str, Value] = {}
@@ -102,10 +102,13 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
     last_step: int | None = None
     """The greatest step of the run; None where no metric has steps."""
-    went_back: frozenset[str] | None = None
-    """The metrics whose last values are of smaller steps than they have reached; None where only curves tell."""
+    ends: dict[str, tuple[int, int]] | None = None
+    """Metric -> the step of its last value, and the greatest step that it has reached, which is another one where its
+    steps go back; None where only curves tell."""
     directions: dict[str, Direction] = {}
     """Metric -> its direction, of those for which the tracker records it."""
+    objective: str = ""
+    """The metric that a search minimises or maximises, where it is just one."""
     curves: dict[str, Curve] = {}
     """Metric -> its curve, of those that were asked for and have steps."""
     items: list[float] | None = None
@@ -121,6 +124,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     """The file, folder or address that it was read from."""
     exported: Exported | None = None
     """Its place in a ladder of lrurun, where lrurun has exported it."""
+    row: str = ""
+    """Of a table without ids of runs, how people find its row, as in "line 7"."""
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -148,7 +153,7 @@ class Reader(Protocol):
 
     A reader of a tool that writes no metrics itself has `reads_metrics_file = True` too. Without it, a source with a
     `metrics_file` is none of its own. One that is much faster without curves has `tells_ends = True`, and fills in
-    `went_back`: where scores are last values, it is then asked for no curves.
+    `ends`: where scores are last values, it is then asked for no curves.
     """
 
     name: str

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, TrackedRun, flat
+from lrurun.trackers import Curve, Source, TrackedRun, flat, folders
 
 if TYPE_CHECKING:
     from aim import Repo
@@ -51,6 +51,7 @@ class AimReader:
                     " they look empty",
                     f"aim storage --repo {_root(self.source.path)} reindex",
                 )
+            folders.check_project(self.source, {run.experiment or "" for _, run in stored})
             for id, run in sorted(stored, key=lambda pair: (pair[1].creation_time, pair[0])):
                 if not self.source.project or run.experiment == self.source.project:
                     yield self._run(id, run, curves)

@@ -50,10 +50,13 @@ class DvcLiveReader:
                 f"{self.source.name}: no folder of DVCLive, with {METRICS} and {PARAMETERS} or {CURVES}",
                 f"name the folder of a run, as in {FOLDER}, or one that has such folders",
             )
+        projects = set()
         for folder in found:
             run = self._run(folder, root, curves)
+            projects.add(run.project)
             if not self.source.project or run.project == self.source.project:
                 yield run
+        folders.check_project(self.source, projects)
 
     def notes(self) -> Sequence[str]:
         return self._notes

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lrurun.errors import UsageError, hint_for, plural
-from lrurun.trackers import Source, TrackedRun, Value, documents
+from lrurun.trackers import Source, TrackedRun, Value, documents, numbers
 
 _SEEN_FIRST = 2_000
 """The most folders in which a source is looked for before it is known whose it is."""
@@ -208,11 +208,22 @@ def check_found(source: Source, title: str, looked_for: str, count: int, project
             f"{source.name}: has no run of {title}",
             f"a folder of a run has {looked_for}; folders of runs were looked for",
         )
+    check_project(source, projects)
+
+
+def check_project(source: Source, projects: Collection[str]) -> None:
+    """Refuses a source of which no run is of the project asked for.
+
+    Args:
+        projects: those of its runs; empty for runs without one.
+
+    Raises:
+        UsageError: with the nearest project, and all of them.
+    """
     if source.project and source.project not in projects:
-        raise UsageError(
-            f"{source.name}: has no project {source.project!r}",
-            hint_for(source.project, sorted(project for project in projects if project), "projects"),
-        )
+        named = sorted({project for project in projects if project})
+        hint = hint_for(source.project, named, "projects") if named else "its runs are of no project: leave it out"
+        raise UsageError(f"{source.name}: has no project {source.project!r}", hint)
 
 
 def items_in(folder: Path, name: str) -> list[float] | None:
@@ -251,4 +262,4 @@ def item_results(values: list[Any], path: Path) -> list[float]:
         if not isinstance(value, int | float):
             shown = json.dumps(value, default=str)[:40]
             raise UsageError(f"{path}: item {index} is {shown}, expected a number", "write a number for each test item")
-    return [float(value) for value in values]
+    return numbers.results(values) or []

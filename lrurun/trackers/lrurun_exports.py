@@ -122,7 +122,7 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
         last={name: value for name, value in last.items() if not name.startswith(RESULT)} | results,
         # The result is at the step of the best validation score, and the last point of such a curve is another score.
         curves={name: curve for name, curve in curves.items() if is_curve(name)},
-        went_back=None if run.went_back is None else frozenset(filter(is_curve, map(name_of, run.went_back))),
+        ends=None if run.ends is None else {name_of(k): end for k, end in run.ends.items() if is_curve(name_of(k))},
     )
 
 

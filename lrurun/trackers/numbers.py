@@ -26,6 +26,13 @@ def number(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf
 
 
+def results(values: Any) -> list[float] | None:
+    """A list of per-item results as numbers; true and false are 1 and 0. None of anything else."""
+    if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
+        return None
+    return [float(value) if isinstance(value, bool) else number(value) or 0.0 for value in values]
+
+
 def _is_word(value: Any) -> bool:
     return isinstance(value, str) and _WORD.fullmatch(value) is not None
 

@@ -160,7 +160,7 @@ class OptunaReader:
                 raise UsageError(
                     f"{path}: its operation {row['op_code']!r} is of a newer version of Optuna", _CSV
                 ) from None
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
                 raise UsageError(f"{path}: row {number} is none of a journal of Optuna", "name another file") from None
         if lines.half_written:
             self._notes.append(documents.half_written(path))
@@ -199,6 +199,7 @@ def _run(study: _Study, trial: _Trial, path: Path, curves: Collection[str] | Non
         last=collected.last,
         last_step=collected.last_step,
         directions=study.directions_of_metrics(),
+        objective=study.metrics()[0] if len(study.directions) == 1 else "",
         curves=collected.curves,
         started_at=_seconds(trial.started),
         ended_at=_seconds(trial.ended),
@@ -339,7 +340,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     with sqlite.opened(path) as connection:
         try:
             yield connection
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
             raise UsageError(f"{path}: is not as Optuna writes it: {error}", _CSV) from error
 
 

@@ -4,9 +4,11 @@
   the first report does not have.
 * The newest `experiment_state-*.json` has the state of each trial. ERROR is crashed; RUNNING, PENDING and PAUSED are
   running. Without one, a trial with error.txt or error.pkl is crashed, and it is not known whether others have ended.
-* TERMINATED is finished, but not where a scheduler stopped the trial early: then `done` is true in its last report, and
-  it has fewer reports than another trial of the experiment. It is running, as its last report is no score of the whole
-  training. `done` is false where the program of a trial ended by itself, and true where a stopping rule ended it.
+* TERMINATED is finished where the program of a trial ended by itself: `done` is false in its last report then. It is
+  true where Ray stopped the trial or its program reported that it is done. Such a trial is finished if that report
+  meets the stopping rule that the state has (a metric and the least value of it), or if no trial of the experiment has
+  more reports. Otherwise it is running: the state does not tell whether a scheduler stopped it before the end of its
+  training, or a rule in Python or its program ended it.
 * Ray copies reports to the folder of an experiment every five minutes: after a kill the last ones are missing, or all.
 * Pickles (`params.pkl`, `error.pkl`, `tuner.pkl`) are never read.
 """
@@ -21,8 +23,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lrurun.errors import UsageError
-from lrurun.trackers import Source, State, TrackedRun, documents, flat, folders, numbers
+from lrurun.errors import UsageError, plural
+from lrurun.trackers import Source, State, TrackedRun, documents, flat, folders, numbers, points
 from lrurun.trackers.points import JsonLines, Points, numbers_in
 
 _NO_METRICS = {
@@ -44,6 +46,8 @@ class _Trial(Struct, kw_only=True):
     config: dict[str, Any] = {}
     reports: int = 0
     """The number of its last report."""
+    rule: dict[str, Any] = {}
+    """Metric, as in "val/acc" -> the value that ends the trial as soon as it is reached."""
 
 
 class RayTuneReader:
@@ -55,6 +59,7 @@ class RayTuneReader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._notes: list[str] = []
+        self._early = 0
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -71,7 +76,7 @@ class RayTuneReader:
 
     def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
         """Yields the trials of each experiment, by their names."""
-        self._notes = []
+        self._notes, self._early = [], 0
         root = folders.folder_of(self.source)
         count = 0
         projects: set[str] = set()
@@ -86,6 +91,11 @@ class RayTuneReader:
             # The state has trials without a folder, too: a killed experiment may have left none.
             for name in names if _is_trial(root) else sorted({*names, *trials}, key=folders.natural):
                 yield self._run(experiment / name, trials.get(name), most, project, curves)
+        if self._early:
+            self._notes.append(
+                f"{plural(self._early, 'trial')} ended before others, and the state of the experiment does not say "
+                "why: by a scheduler, a stopping rule in Python, or the program; read as running, so as missing"
+            )
         folders.check_found(self.source, self.title, "params.json and result.json", count, projects)
 
     def _trials(self, experiment: Path) -> dict[str, _Trial]:
@@ -143,8 +153,9 @@ class RayTuneReader:
     def _state(self, folder: Path, trial: _Trial, row: dict[str, Any], most: int) -> tuple[State, str]:
         if trial.status == "TERMINATED":
             reports = numbers.step(row.get("training_iteration")) or 0
-            if row.get("done") is True and reports < most:
-                return "running", f"TERMINATED, stopped by a scheduler after {reports} of {most} reports"
+            if row.get("done") is True and reports < most and not _meets(row, trial.rule):
+                self._early += 1
+                return "running", f"TERMINATED, ended after {reports} of {most} reports"
             if reports < trial.reports:
                 return "running", f"TERMINATED, {reports} of {trial.reports} reports in the folder"
             return "finished", trial.status
@@ -153,6 +164,15 @@ class RayTuneReader:
         if any((folder / name).is_file() for name in ("error.txt", "error.pkl")):
             return "crashed", "error.txt"
         return "running", trial.status or "no state of the experiment"
+
+
+def _meets(row: dict[str, Any], rule: dict[str, Any]) -> bool:
+    """Whether a report reaches a value of a stopping rule. As in Ray, also of a loss the value is the least one."""
+    metrics = dict(points.flat(row))
+    return any(
+        isinstance(least, int | float) and isinstance(value := metrics.get(metric), int | float) and value >= least
+        for metric, least in rule.items()
+    )
 
 
 def _loaded(text: str) -> Any:
@@ -165,7 +185,7 @@ def _loaded(text: str) -> Any:
 def _trial(trial: dict[str, Any], runtime: dict[str, Any]) -> _Trial:
     last = runtime.get("last_result") or {}
     ended = numbers.number(runtime.get("last_result_time"))
-    config = trial.get("config")
+    config, rule = trial.get("config"), trial.get("stopping_criterion")
     return _Trial(
         id=trial["trial_id"],
         tag=trial.get("experiment_tag") or "",
@@ -174,6 +194,7 @@ def _trial(trial: dict[str, Any], runtime: dict[str, Any]) -> _Trial:
         ended_at=ended if ended is not None and math.isfinite(ended) else None,
         config=config if isinstance(config, dict) else {},
         reports=numbers.step(last.get("training_iteration")) or 0,
+        rule=rule if isinstance(rule, dict) else {},
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source, State, TrackedRun, documents, flat, numbers
+from lrurun.trackers.folders import check_project
 from lrurun.trackers.points import Points, numbers_in
 
 RUN = "run.json"
@@ -47,11 +48,14 @@ class SacredReader:
                 "name the folder that was given to FileStorageObserver, as in sacred_runs",
             )
         drawn = 0
+        projects = set()
         for folder in folders:
             run, is_drawn = self._run(folder, curves)
+            projects.add(run.project)
             if not self.source.project or run.project == self.source.project:
                 drawn += is_drawn
                 yield run
+        check_project(self.source, projects)
         if drawn:
             self._notes.append(
                 f"no command has named the seed of {plural(drawn, 'run')}: Sacred then draws one at random,"

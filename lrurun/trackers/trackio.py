@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from lrurun.errors import UsageError, plural
-from lrurun.trackers import Source, TrackedRun, documents, flat, numbers, sqlite
+from lrurun.trackers import Source, TrackedRun, documents, flat, folders, numbers, sqlite
 from lrurun.trackers.points import Points, numbers_in
 
 SCHEMA = 2
@@ -48,6 +48,7 @@ class TrackioReader:
             raise UsageError(
                 f"{path}: no file of a project of Trackio", "name a file such as PROJECT.db, or its folder"
             )
+        folders.check_project(self.source, [project.stem for project in projects])
         for project in projects:
             if not self.source.project or project.stem == self.source.project:
                 with sqlite.opened(project) as connection:

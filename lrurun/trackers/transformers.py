@@ -136,14 +136,14 @@ def _end(state: dict[str, Any], history: list[dict[str, Any]]) -> tuple[State, s
     return "running", progress
 
 
-def _settings(places: list[Path], state: dict[str, Any], id: str, path: PurePosixPath) -> dict[str, Value]:
+def _settings(places: list[Path], state: dict[str, Any], id: str, below: PurePosixPath) -> dict[str, Value]:
     """The settings in a state, and in files of the first of these folders that has them; without arguments, those in
     the names of folders."""
     settings: dict[str, Value] = {"folder": id}
     settings |= flat({name: state[name] for name in _SETTINGS if name in state})
     given = flat(state["trial_params"]) if isinstance(state.get("trial_params"), dict) else {}
     if not given and not any((place / "args.json").is_file() for place in places):
-        given = folders.settings_in(path)
+        given = folders.settings_in(below)
     settings |= given
     for name, prefix in (("config.json", "config."), ("args.json", "")):
         for place in places:

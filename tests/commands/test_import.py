@@ -8,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import time
+import tomllib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_the_report_of_a_task_is_that_of_the_file_as_it_was_last_imported(machin
         (["--seed-column", "lr"], "--seed-column lr: runs.toml, line 17 has seed = seed"),
         (["--by", "lr"], "has the rungs none, layer, batch, without lr-0.1"),
         (["--by", "norm", "--base", "norm=layer"], "has the rungs none, layer, batch, with other conditions or bases"),
-        (["--test-items", "100"], 'has test_items = ""'),
+        (["--test-items", "100"], "runs.toml [import] has no test_items"),
     ],
 )
 def test_options_that_contradict_the_file_are_refused(machine: Machine, options: list[str], message: str) -> None:
@@ -238,7 +239,7 @@ def test_a_run_that_vanished_still_counts(machine: Machine) -> None:
     machine.run(*USUAL)
     write_runs(machine.folder / "runs.csv", {**SCORES, "batch": SCORES["batch"][:4]})
     done = machine.run(*USUAL)
-    assert "2 runs of earlier imports, which the source no longer has, still count" in done.stderr
+    assert "2 runs of earlier imports are no longer in the source, and count as before: batch-4, batch-5" in done.stderr
     document = machine.json(*USUAL)
     assert document["record"]["vanished"] == 2
     assert [row["n"] for row in machine.json("report", "--instance", "runs")["rows"]] == [6, 6, 6]
@@ -423,10 +424,14 @@ def test_sources_that_are_the_same_or_have_the_same_runs(machine: Machine) -> No
     assert "./runs.csv: is the same source as runs.csv" in done.stderr
     shutil.copytree(machine.folder, machine.folder / "copy", ignore=shutil.ignore_patterns("copy"))
     done = machine.run("import", "runs.csv", "copy/runs.csv", code=2)
-    assert "run none-0 of runs is there twice: in" in done.stderr
+    assert "run none-0 is there twice: in" in done.stderr
     (machine.folder / "copy" / "runs.csv").rename(machine.folder / "more.csv")
+    done = machine.run("import", "runs.csv", "more.csv", "--by", "norm", "--repeat", "all", code=2)
+    assert "run none-0 is there twice: in" in done.stderr  # the name of a table is no part of the identity of runs
+    for name in ("runs.csv", "more.csv"):
+        write_runs(machine.folder / name, project=name)
     done = machine.run("import", "runs.csv", "more.csv", "--by", "norm", "--repeat", "all")
-    assert "36 new runs" in done.stderr  # projects are the names of tables: runs of equal ids are others
+    assert "36 new runs" in done.stderr
 
 
 def test_a_single_run_of_each_rung_is_stated(machine: Machine) -> None:
@@ -518,6 +523,41 @@ def test_a_rebuilt_ledger_names_what_to_import_again(machine: Machine) -> None:
     assert message in machine.run("ledger", "rebuild", code=4).stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--by", ","], "--by: names no setting, found ','"),
+        (["--by", "seed"], "--by seed: seed has the seeds, and each rung needs several"),
+        (["--by", "norm", "--choose", "norm", "--metric-for-choice", "val_acc"], "--choose norm: makes the rungs"),
+        (["--by", "norm", "--metrics-file", "x"], "--metrics-file x: runs.csv is no source with such a file"),
+        (["", "--by", "norm"], "a source has an empty name"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(machine: Machine, options: list[str], message: str) -> None:
+    write_runs(machine.folder / "runs.csv", val_acc=0.5)
+    before = machine.files()
+    assert message in machine.run("import", "runs.csv", "--metric", "test_acc", *options, code=2).stderr
+    assert machine.files() == before
+
+
+def test_values_that_are_hard_to_write(machine: Machine) -> None:
+    values = ["it's", "[a, b]", "new\nline", 'say "x"', "a and b", "=", "%", "\u202e\x7f", "ü µ", -0.0, 0, -1.5, 10**25]
+    values += [True, [1, 2], [], "x" * 300, "x" * 301]
+    runs = [
+        {"run": f"a/{k}/{seed}", "value": value, "seed": seed, "test/acc@5": 0.8 + (7 * k + seed) % 11 / 100}
+        for k, value in enumerate(values)
+        for seed in range(2)
+    ]
+    runs[20] |= {"seed": 2}  # of 0, which -0.0 is
+    runs[21] |= {"seed": 3}
+    (machine.folder / "runs.jsonl").write_text("".join(f"{json.dumps(run)}\n" for run in runs))
+    document = machine.json("import", "runs.jsonl", "--metric", "test/acc@5", "--by", "value")
+    assert [len(rung["seeds"]) for rung in document["rungs"]] == [2] * 9 + [4] + [2] * 7
+    assert len({rung["rung"] for rung in document["rungs"]}) == len(values) - 1
+    assert machine.json("import", "runs.jsonl")["record"]["equal"] == len(runs)
+    assert "and 5 more" in machine.run("import", "runs.toml").stderr
+
+
 def test_the_commands_for_importing_name_each_other(machine: Machine) -> None:
     assert "lrurun data import" in machine.run("import", "--help").stdout
     assert re.search(r"made\s+elsewhere:\s+lrurun\s+import", machine.run("data", "import", "--help").stdout)
@@ -532,3 +572,31 @@ def test_json_is_one_object(machine: Machine) -> None:
     assert list(document) == ["instance", "file", "import", "rungs", "record"]
     assert document["instance"]["short_name"] == "runs"
     assert Path(document["file"]).name == "runs.toml"
+
+
+def test_values_with_control_characters_make_rungs(machine: Machine) -> None:
+    """The file has the values themselves, escaped: its conditions are those of the runs of the source."""
+    values = ["a\x1b[31mred", "a", "two\nlines", "del\x7f", "\x85", "\u2028", "\u202eturned", "back\\slash"]
+    rows = [
+        {"run_id": f"{index}-{seed}", "norm": value, "seed": seed, "test_acc": 0.5 + index / 100}
+        for index, value in enumerate(values)
+        for seed in range(2)
+    ]
+    (machine.folder / "runs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    usual = ("import", "runs.jsonl", "--metric", "test_acc", "--by", "norm")
+    document = machine.json(*usual)
+    assert [len(rung["seeds"]) for rung in document["rungs"]] == [2] * len(values)
+    text = (machine.folder / "runs.toml").read_text()
+    assert text.isprintable() or set(text) - {"\n"} == {character for character in text if character.isprintable()}
+    rungs = tomllib.loads(text)["rung"]
+    assert [rung["where"] for rung in rungs] == [f"norm = '{value}'" for value in values]
+    assert machine.json("import", "runs.toml")["record"]["equal"] == 2 * len(values)
+
+
+def test_half_a_character_makes_no_condition(machine: Machine) -> None:
+    rows = [
+        {"run_id": str(seed), "norm": ["\ud800", "a"][seed % 2], "seed": seed, "test_acc": 0.5} for seed in range(4)
+    ]
+    (machine.folder / "runs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = machine.run("import", "runs.jsonl", "--metric", "test_acc", "--by", "norm", code=2)
+    assert "the value of norm: '\\ud800' has half of a character" in done.stderr

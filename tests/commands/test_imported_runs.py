@@ -174,7 +174,7 @@ def test_a_table_of_runs_from_its_file_to_the_answer(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text(TABLE_OF_RUNS)
     done = machine.run("import", "table.csv", "--metric", "test_acc", "--by", "norm", "--seed-column", "seed")
     assert done.stdout.splitlines()[0].endswith("2 to 3 seeds a rung · imported from table.csv (csv)")
-    assert "1 run missing (layer)" in done.stdout
+    assert "1 run missing (layer): unequal shares may favour a rung" in done.stdout
     *answer, _ = machine.run("report", "table.toml").stdout.splitlines()
     assert done.stdout.splitlines()[:-1] == answer, "but for the commands of the last line"
     [crashed] = machine.json("runs", "--where", "state=failed")["runs"]

@@ -26,6 +26,7 @@ TABLE = """\
 source = ["runs.csv"]
 from = "csv"
 metric = "test_acc"
+direction = "max"
 seed = "seed"
 unit = "%"
 test_items = 1000

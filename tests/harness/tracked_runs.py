@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,7 +44,8 @@ def made(
     val: float | None = None,
     state: State | None = None,
     step: int = 100,
-    went_back: bool = False,
+    went_back: Literal["", "attempts", "writers"] = "",
+    at_only_value: bool = False,
     **fields: Any,
 ) -> ScoredRun:
     """A scored run with this id, done with a score and missing without one unless `state` says otherwise; the fields
@@ -56,5 +57,7 @@ def made(
         state=state or ("failed" if score is None else "done"),
         result=None if score is None else {"test/acc": score} | ({} if val is None else {"val/acc": val}),
         step=step,
+        choice=val,
         went_back=went_back,
+        at_only_value=at_only_value,
     )

@@ -96,7 +96,7 @@ def test_settings_that_vary_within_a_rung() -> None:
         {"a": of_widths(8, 16), "b": of_widths(8, 8)}, PAIR, table(seed="seed"), settings
     )
     assert (mixed.short, mixed.rungs) == ("settings vary within rungs", ("a",))
-    assert "a: width (8.0, 16.0)" in mixed.full
+    assert "a: width (8, 16)" in mixed.full
     # half of each in both: the mixture is the same
     [alike] = cautions.varying_settings(
         {"a": of_widths(8, 16), "b": of_widths(16, 8, 16, 8)}, PAIR, table(seed="seed"), settings
@@ -106,6 +106,29 @@ def test_settings_that_vary_within_a_rung() -> None:
         {"a": of_widths(8, 16), "b": of_widths(16, 8, 8)}, PAIR, table(seed="seed"), settings
     )
     assert (unlike.short, unlike.rungs) == ("settings vary within rungs", ("a", "b"))
+
+
+def test_cautions_on_many_rungs_list_a_few() -> None:
+    rungs = [f"rung-{k}" for k in range(50)]
+    members = {
+        rung: [
+            made(f"{rung}-{seed}", seed=seed, settings={"width": seed + k}, code=str(k), data=str(k), step=100 + 10 * k)
+            for seed in range(12)
+        ]
+        + [made(f"{rung}-early", seed=12, settings={"width": 0}, step=1)]
+        for k, rung in enumerate(rungs)
+    }
+    differences = {rung: [f"setting-{k}" for k in range(30)] for rung in rungs[1:]}
+    found = cautions.of_import(
+        members, [(rung, "rung-0") for rung in rungs[1:]], table(), settings=["width"], differences=differences
+    )
+    assert len(found) == 7
+    assert max(len(caution.full) for caution in found) < 700
+    assert all(len(caution.rungs) > 40 for caution in found if caution.rungs)
+    [settings] = [caution for caution in found if caution.short == "settings vary within rungs"]
+    assert "rung-0: width (0, 1, 2, 3 and 8 more); rung-1" in settings.full
+    assert settings.full.count("rung-") == 4
+    assert "and 46 more" in settings.full
 
 
 def test_neither_scores_nor_seeds_nor_what_is_chosen_varies() -> None:
@@ -144,10 +167,23 @@ def test_the_seed_of_sacred_is_its_own() -> None:
 
 
 def test_curves_that_go_back_are_named() -> None:
-    [found] = cautions.steps_back({"a": [made("x", went_back=True), made("y")], "b": [made("z")]})
-    assert (found.rungs, found.short) == (("a",), "")
-    assert "of 1 run go back" in found.full
-    assert found.full.endswith("(x).")
+    members = {"a": [made("x", went_back="attempts"), made("y")], "b": [made("z"), made("w", went_back="writers")]}
+    attempts, writers = cautions.steps_back(members)
+    assert (attempts.rungs, attempts.short) == (("a",), "")
+    assert "of 1 run go back, as after an attempt that was abandoned" in attempts.full
+    assert attempts.full.endswith("(x).")
+    assert writers.rungs == ("b",)
+    assert "as of two writers" in writers.full
+
+
+def test_runs_at_their_only_value_are_counted_by_rung() -> None:
+    members = {"a": [made("x", at_only_value=True), made("y"), made("lost", None)], "b": [made("z")]}
+    best = table(at="best", metric_for_choice="val_acc")
+    [found] = cautions.only_values(members, best)
+    assert (found.short, found.rungs) == ("runs without a best step", ("a",))
+    assert "at their only value: a 1 of 2." in found.full
+    assert not [*cautions.only_values({"b": [made("z")]}, best)]
+    assert "runs without a best step" in short(cautions.of_import(members, PAIR, best))
 
 
 def test_comparisons_are_those_with_the_base_and_those_of_claims() -> None:
@@ -164,7 +200,7 @@ def test_comparisons_are_those_with_the_base_and_those_of_claims() -> None:
 
 
 def test_those_of_the_first_screen_come_first() -> None:
-    members = {"a": runs(10, 4, went_back=True), "b": runs(10, step=50)}
+    members = {"a": runs(10, 4, went_back="attempts"), "b": runs(10, step=50)}
     chosen = Caution(short="seeds numbered here", full="x")
     found = cautions.of_import(members, PAIR, table(protocol="best-of-test"), others=[chosen])
     assert short(found) == [

@@ -109,7 +109,15 @@ def test_a_run_that_diverged_or_has_no_finite_choice_is_worse_than_any_score() -
 
 @pytest.mark.parametrize(
     ("values", "best"),
-    [([0.1, 0.01, 0.03], 0.01), ([10, 9], 9), ([100, 20.0], 20.0), (["b", "a"], "a"), (["a", 5], 5), ([3, None], None)],
+    [
+        ([0.1, 0.01, 0.03], 0.01),
+        ([10, 9], 9),
+        ([100, 20.0], 20.0),
+        (["b", "a"], "a"),
+        (["a", 5], 5),
+        ([3, None], None),
+        ([10**400, 3], 3),
+    ],
 )
 def test_between_equal_combinations_the_smaller_value_is_chosen(values: list[Any], best: Any) -> None:
     groups = [runs_of(value, [0.5, 0.5]) for value in values]
@@ -127,6 +135,32 @@ def test_a_lower_loss_is_better() -> None:
 def test_the_choice_does_not_see_test_scores() -> None:
     found = choose(runs_of(0.1, [0.6, 0.6], score=0.1), runs_of(0.2, [0.5, 0.5], score=0.9))
     assert found.settings == {"lr": 0.1}
+
+
+def test_the_choice_does_not_see_whether_there_are_test_scores() -> None:
+    untested = [
+        made(f"0.1/{seed}", 0.5 if seed == 1 else None, seed=seed, val=0.9, settings={"lr": 0.1}) for seed in range(4)
+    ]
+    other = runs_of(0.2, [0.6] * 4)
+    found = choose(untested, other)
+    assert found.settings == {"lr": 0.1}
+    assert [run.run.id for run in found.train if not run.has_result] == ["0.1/0", "0.1/2", "0.1/3"]
+    assert found.sentence.endswith("; 3 of its 4 runs have no test_acc, and count as missing")
+    # none of them has one, and with enough seeds
+    none = [made(f"0.1/{seed}", None, seed=seed, val=0.9, settings={"lr": 0.1}) for seed in range(18)]
+    found = choose(none, runs_of(0.2, [0.6] * 18))
+    assert (found.settings, found.shares_runs, len(found.train)) == ({"lr": 0.1}, False, 12)
+    assert "12 of its 12 runs have no test_acc" in found.sentence
+    # those that have not ended are left out, as before
+    crashed = [made(f"0.1/{seed}", None, seed=seed, settings={"lr": 0.1}) for seed in range(4)]
+    assert names(choose(crashed, other).train) == names(other)
+
+
+def test_a_combination_without_the_metric_for_choice_is_not_chosen_and_a_sentence_says_so() -> None:
+    without = [made(f"0.1/{seed}", 0.5, seed=seed, settings={"lr": 0.1}) for seed in range(3)]
+    found = choose(without, runs_of(0.2, [0.1] * 3))
+    assert names(found.train) == ["0.2/0", "0.2/1", "0.2/2"]
+    assert found.sentence == "a: lr = 0.2 is the only one of 2 with val_acc"
 
 
 def test_combinations_of_two_settings_are_chosen_together() -> None:

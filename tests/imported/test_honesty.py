@@ -155,6 +155,75 @@ def test_a_direction_that_no_name_says_is_asked_for(machine: Machine, tmp_path: 
     assert "direction" in machine.run("import", "ece.toml", code=2).stderr
 
 
+@pytest.mark.parametrize("metric", ["val_loss", "dev/f1", "eval_acc"])
+def test_the_step_is_asked_for_with_every_validation_metric(machine: Machine, tmp_path: Path, metric: str) -> None:
+    # the last step reverses the order that the best step by validation gives
+    every = [
+        row
+        | {
+            "step": step,
+            "test_acc": (0.9 if step == 1 else 0.1) if row["norm"] == "layer" else 0.5,
+            "val_runtime": step,
+            metric: 0.1 if (step == 1) == metric.endswith("loss") else 0.9,
+        }
+        for row in rows()
+        for step in (0, 1, 2)
+    ]
+    write(tmp_path, every)
+    options = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm")
+    done = machine.run(*options, code=2)
+    assert f"is the opposite of that at the step at which {metric} is best" in done.stderr
+    assert f"--at best --metric-for-choice {metric}" in done.stderr
+    machine.run(*options, "--at", "last")
+    machine.run(*options, "--at", "best", "--metric-for-choice", metric, "--name", "best")
+
+
+def test_the_best_step_needs_steps(machine: Machine, tmp_path: Path) -> None:
+    options = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--at", "best")
+    best = (*options, "--metric-for-choice", "val_acc")
+    write(tmp_path, rows(val_acc=0.5))
+    done = machine.run(*best, code=2)
+    assert "--at best: no run has curves of both test_acc and val_acc" in done.stderr
+    assert "--at last" in done.stderr
+    assert not (tmp_path / "runs.toml").exists()
+    # the runs of one rung have a single row
+    every = [
+        row | {"step": step, "val_acc": 0.5 - 0.1 * step, "test_acc": row["test_acc"] - 0.1 * step}
+        for row in rows()
+        for step in ((0,) if row["norm"] == "layer" else (0, 1, 2))
+    ]
+    write(tmp_path, every)
+    machine.run(*best)
+    [caution] = [
+        each
+        for each in machine.json("report", "--instance", "runs")["imported"]["cautions"]
+        if each["short"] == "runs without a best step"
+    ]
+    assert caution["rungs"] == ["layer"]
+    assert "layer 4 of 4" in caution["full"]
+    write(tmp_path, rows(val_acc=0.5))
+    done = machine.run("import", "runs.toml", code=2)
+    assert "runs.toml [import], at: no run has curves of both" in done.stderr
+
+
+def test_a_run_that_went_back_counts_from_its_last_attempt(machine: Machine, tmp_path: Path) -> None:
+    steps = [0, 1, 2, 3, 4, 5, 2, 3]
+    every = [
+        row
+        | {"step": step, "time": k, "val_acc": 0.1 * k if k < 6 else 0.05 * k, "test_acc": row["test_acc"] + 0.01 * k}
+        for row in rows()
+        for k, step in enumerate(steps)
+    ]
+    write(tmp_path, every)
+    machine.run(
+        "import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--at", "best", "--metric-for-choice", "val_acc"
+    )  # fmt: skip
+    none, _ = machine.json("report", "--instance", "runs")["rows"]
+    # val_acc: 0, 0.1, then 0.3 and 0.35 at the steps 2 and 3 of the second attempt
+    assert none["scores"] == pytest.approx([0.5 + 0.01 * seed + 0.07 for seed in range(4)])
+    assert {run["step"] for run in machine.json("runs")["runs"]} == {3}
+
+
 def test_settings_are_chosen_by_validation(machine: Machine, tmp_path: Path) -> None:
     tuned = [
         {"norm": norm, "lr": lr, "seed": seed, "val_acc": val + 0.001 * seed, "test_acc": 0.5 + 0.01 * seed}
@@ -172,3 +241,22 @@ def test_settings_are_chosen_by_validation(machine: Machine, tmp_path: Path) -> 
     assert len(report["imported"]["choices"]) == 2
     assert len(machine.json("runs", "--where", "stage=train and settings.lr=0.01")["runs"]) == 3 + 12
     assert len(machine.json("runs", "--where", "stage=train")["runs"]) == 3 + 12
+
+
+def test_the_chosen_settings_may_lack_test_scores(machine: Machine, tmp_path: Path) -> None:
+    tuned = [
+        {"norm": norm, "lr": lr, "seed": seed, "val_acc": val, "test_acc": 0.5 + 0.01 * seed}
+        for norm in ("none", "layer")
+        for lr, val in ((0.1, 0.9), (0.01, 0.7))
+        for seed in range(3)
+    ]
+    for row in tuned[:2]:
+        row["test_acc"] = ""
+    write(tmp_path, [{"run": f"r{number}"} | row for number, row in enumerate(tuned)])
+    report = read(machine, "--seed-column", "seed", "--choose", "lr", "--metric-for-choice", "val_acc")
+    none, layer = report["rows"]
+    assert (none["n"], none["missing"], layer["n"]) == (1, 2, 3)
+    assert none["scores"] == [0.52]
+    [of_none] = [choice for choice in report["imported"]["choices"] if choice.startswith("none:")]
+    assert "none: lr = 0.1 is the best of 2" in of_none
+    assert of_none.endswith("2 of its 3 runs have no test_acc, and count as missing")

@@ -138,7 +138,6 @@ def test_an_attempt_without_a_result_does_not_count_beside_one_with_it() -> None
     runs = [made("killed", None, seed=1), made("again", seed=1), made("old", None, seed=2), made("new", None, seed=2)]
     found = seeded({"a": runs}, SEED)
     assert seeds(found) == {"a": {"again": 1, "new": 2}}
-    assert [run.run.id for run in found.left_out] == ["killed", "old"]
     assert found.sentences == ("2 missing runs left out: another run has the same rung and seed",)
     # a run that diverged has a result
     with pytest.raises(UsageError):
@@ -159,7 +158,6 @@ def test_the_latest_run_counts(times: Sequence[tuple[float | None, float | None]
     runs = [made(f"r{k}", seed=1, started_at=start, ended_at=end) for k, (start, end) in enumerate(times)]
     found = repeated("latest", *runs, made("other", seed=2))
     assert seeds(found) == {"a": {latest: 1, "other": 2}}
-    assert {run.run.id for run in found.left_out} == {"r0", "r1", "r2"} - {latest}
     [caution] = found.cautions
     assert ("last in the source" in caution.full) == (latest == "r2")
 
@@ -177,7 +175,7 @@ def test_the_mean_of_runs_counts() -> None:
     assert mean.run.settings == {"w": 1.0}
     assert (mean.run.started_at, mean.run.ended_at, mean.run.code) == (2.0, 5.0, "d, c")
     assert other.run.id == "z"
-    assert [run.run.id for run in found.parts["", "x+y"]] == ["x", "y"]
+    assert found.parts == {("", "x+y"): (("", "x"), ("", "y"))}
     assert shorts(found) == [""]
     assert seeds(repeated("mean", runs[1], runs[0], runs[2])) == {"a": {"x+y": 1, "z": 2}}  # in whatever order
 
@@ -208,7 +206,7 @@ def test_whatever_repeat_is_nothing_happens_without_repeats() -> None:
     runs: Mapping[str, Sequence[ScoredRun]] = {"a": [made("x", seed=1), made("y", seed=2)]}
     for repeat in ("", "latest", "mean", "all"):
         found = seeded(runs, table(seed="seed", repeat=repeat))
-        assert (seeds(found), found.cautions, found.left_out) == ({"a": {"x": 1, "y": 2}}, (), ())
+        assert (seeds(found), found.cautions) == ({"a": {"x": 1, "y": 2}}, ())
 
 
 def test_numbers_have_no_gaps() -> None:
@@ -216,8 +214,42 @@ def test_numbers_have_no_gaps() -> None:
     assert [run.seed for run in found.rungs["a"]] == list(range(3000))
 
 
-def test_a_run_that_counts_in_one_rung_is_not_left_out() -> None:
+def test_a_run_yields_in_one_rung_and_counts_in_another() -> None:
     shared = made("shared", None, seed=1)
     found = seeded({"a": [shared, made("again", seed=1), made("other", seed=2)], "b": [shared]}, SEED)
     assert seeds(found) == {"a": {"again": 1, "other": 2}, "b": {"shared": 1}}
-    assert found.left_out == ()
+
+
+VANISHED: Mapping[tuple[str, str], Sequence[tuple[str, str]]] = {("", "gone"): (), ("", "x+y"): (("", "x"), ("", "y"))}
+
+
+@pytest.mark.parametrize("repeat", ["", "latest", "mean", "all"])
+@pytest.mark.parametrize("score", [0.5, None])
+def test_a_run_that_the_source_no_longer_has_wins_over_none_that_it_has(repeat: str, score: float | None) -> None:
+    here, gone = made("here", score, seed=1, ended_at=1.0), made("gone", 0.9, seed=1, ended_at=99.0)
+    for runs in ([here, gone], [gone, here]):
+        found = seeded({"a": [*runs, made("other", seed=2)]}, table(seed="seed", repeat=repeat), vanished=VANISHED)
+        both = score is not None and repeat in ("mean", "all")
+        counted = {"mean": ["gone+here"], "all": ["here", "gone"]}[repeat] if both else ["here"]
+        assert sorted(seeds(found)["a"]) == sorted([*counted, "other"])
+        yields = "1 run of earlier imports yields to others of the same rung and seed"
+        assert found.sentences == (() if both else (yields,))
+
+
+def test_of_runs_that_the_source_no_longer_has_the_latest_counts() -> None:
+    runs = [made("gone", 0.9, seed=1, ended_at=99.0), made("older", 0.5, seed=1, ended_at=1.0)]
+    vanished = {run.key: () for run in runs}
+    for order in (runs, runs[::-1]):
+        assert seeds(seeded({"a": order}, table(seed="seed", repeat="latest"), vanished=vanished)) == {"a": {"gone": 1}}
+
+
+def test_a_mean_is_in_no_mean() -> None:
+    mean = table(seed="seed", repeat="mean")
+    old, gone, new = made("x+y", 0.9, seed=1), made("gone", 0.7, seed=1), made("z", 0.5, seed=1)
+    found = seeded({"a": [new, gone, old]}, mean, vanished=VANISHED)
+    assert seeds(found) == {"a": {"gone+z": 1}}
+    assert found.parts == {("", "gone+z"): (("", "gone"), ("", "z"))}
+    longer = made("p+q+r", 0.8, seed=1)
+    all_gone = {**VANISHED, longer.key: [("", "p"), ("", "q"), ("", "r")]}
+    found = seeded({"a": [gone, longer, old]}, mean, vanished=all_gone)
+    assert (seeds(found), found.parts) == ({"a": {"p+q+r": 1}}, {})

@@ -10,8 +10,8 @@ import pytest
 
 from lrurun.errors import UsageError
 from lrurun.imported.repeats import seeded
-from lrurun.imported.scoring import one_per_step, recorded_curves, scored
-from tests.harness.tracked_runs import curve, table, tracked
+from lrurun.imported.scoring import check_best, recorded_curves, scored
+from tests.harness.tracked_runs import made, table, tracked
 
 BEST = {"at": "best", "metric_for_choice": "val_acc"}
 
@@ -57,12 +57,57 @@ def test_the_last_score_is_the_trackers_and_not_that_of_the_greatest_step() -> N
     # resumed from step 20: the newest value is at step 30, and step 50 is of an attempt that was abandoned
     points = [(10, 0.1), (20, 0.2), (50, 0.9), (30, 0.3)]
     run = scored(tracked(curves={"test_acc": points}), "csv", table())
-    assert (run.result, run.step, run.went_back) == ({"test/acc": 0.3}, 50, True)
+    assert (run.result, run.step, run.went_back) == ({"test/acc": 0.3}, 30, "attempts")
     assert not scored(tracked(curves={"test_acc": [(10, 0.1), (10, 0.2)]}), "csv", table()).went_back
     # a reader that knows it says so without curves
-    for metric, went_back in (("test_acc", True), ("other", False)):
-        run = scored(tracked(last={"test_acc": 0.3}, last_step=50, went_back=frozenset({metric})), "mlflow", table())
+    for metric, went_back in (("test_acc", "attempts"), ("other", "")):
+        run = scored(tracked(last={"test_acc": 0.3}, last_step=50, ends={metric: (30, 50)}), "mlflow", table())
         assert run.went_back == went_back
+
+
+def test_an_abandoned_attempt_is_void() -> None:
+    # from step 5 back to 2, where the run goes on and ends at 3
+    val = [(0, 0.1), (1, 0.2), (2, 0.3), (3, 0.4), (4, 0.5), (5, 0.9), (2, 0.35), (3, 0.6)]
+    test = [(step, value - 0.05) for step, value in val]
+    run = tracked(curves={"val_acc": val, "test_acc": test})
+    best = scored(run, "csv", table(**BEST))
+    assert best.result == {"test/acc": pytest.approx(0.55), "val/acc": 0.6, "best_step": 3.0}
+    assert (best.step, best.went_back, best.choice) == (3, "attempts", 0.6)
+    assert result(run, protocol="best-of-test") == {"test/acc": pytest.approx(0.55)}
+    assert scored(run, "csv", table(at=5)).why == "it has no test_acc at step 5; its last one is at step 3"
+    recorded = recorded_curves(run, table(metric_for_choice="val_acc"))
+    assert [*recorded] == ["val/acc", "test/acc"]
+    assert all(of_name.steps.tolist() == [0, 1, 2, 3] for of_name in recorded.values())
+
+
+def test_the_step_of_a_run_is_that_of_its_last_attempt() -> None:
+    again = [(10, 0.1), (20, 0.2), (30, 0.3), (20, 0.2), (30, 0.3), (40, 0.4)]
+    other = {"train_loss": {45: 1.0}}
+    # it went beyond the abandoned attempt, and other metrics may go further still
+    assert scored(tracked(curves={"test_acc": again} | other), "csv", table()).step == 45
+    shorter = again[:4]
+    assert scored(tracked(curves={"test_acc": shorter} | other), "csv", table()).step == 20
+    assert scored(tracked(curves={"test_acc": {10: 0.1}} | other), "csv", table()).step == 45
+
+
+def test_the_step_is_the_same_where_the_tracker_tells_ends_without_curves() -> None:
+    again = [(10, 0.1), (20, 0.2), (30, 0.3), (20, 0.2)]
+    for ends, step in (({"test_acc": (20, 30)}, 20), ({"test_acc": (30, 30)}, 45), ({"other": (1, 9)}, 45), ({}, 45)):
+        run = tracked(last={"test_acc": 0.2}, last_step=45, ends=ends)
+        found = scored(run, "mlflow", table())
+        assert (found.step, found.went_back) == (step, "attempts" if step == 20 else "")
+    both = tracked(curves={"test_acc": again}, last_step=45, ends={"test_acc": (20, 30)})
+    assert scored(both, "mlflow", table()).step == 20
+
+
+def test_the_points_of_two_writers_stay() -> None:
+    lines = [(50 + k, 0.5) for k in range(5)], [(3 + k, 0.1) for k in range(5)]
+    both = [point for pair in zip(*lines, strict=True) for point in pair]
+    first = [(step, 0.2) for step in range(50)]
+    run = scored(tracked(curves={"test_acc": first + both, "val_acc": first + both}), "csv", table(**BEST))
+    assert run.went_back == "writers"
+    assert run.step == 54
+    assert run.result == {"test/acc": 0.5, "val/acc": 0.5, "best_step": 50.0}
 
 
 def test_a_run_without_steps_is_at_step_zero() -> None:
@@ -127,8 +172,9 @@ def test_a_step_has_the_value_recorded_there_last() -> None:
         ({1: 0.1, 2: 0.2, 3: 0.3}, {1: 2.0, 2: 1.0, 3: -math.inf}, "min", (0.2, 1.0, 2)),
         # steps at which one of them is missing do not count, even if validation is best there
         ({0: 0.1, 10: 0.2}, {0: 0.5, 5: 0.9, 10: 0.6}, "max", (0.2, 0.6, 10)),
-        # of a step recorded twice, the last value
-        ({1: 0.1, 2: 0.2}, [(1, 0.9), (2, 0.5), (1, 0.3)], "max", (0.2, 0.5, 2)),
+        # of a step recorded twice, the last value; a step back makes what is after it void
+        ({1: 0.1, 2: 0.2}, [(1, 0.9), (1, 0.3), (2, 0.5)], "max", (0.2, 0.5, 2)),
+        ({1: 0.1, 2: 0.2}, [(1, 0.9), (2, 0.5), (1, 0.3)], "max", (0.1, 0.3, 1)),
         # calls without steps: each value belongs to the one beside it
         ({1: 0.1, 3: 0.2, 5: 0.3}, {0: 0.5, 2: 0.9, 4: 0.6}, "max", (0.2, 0.9, 2)),
         ({0: 0.1, 2: 0.2, 4: 0.3}, {1: 0.5, 3: 0.9, 5: 0.6}, "max", (0.2, 0.9, 3)),
@@ -151,6 +197,62 @@ def test_a_test_after_training_counts_whatever_the_best_step() -> None:
     without_steps = tracked(curves={"val_acc": {10: 0.5, 20: 0.9}}, last={"test_acc": 0.7, "val_acc": 0.5})
     assert result(without_steps, **BEST) == {"test/acc": 0.7, "val/acc": 0.9}
     assert result(tracked(last={"test_acc": 0.7, "val_acc": 0.5}), **BEST) == {"test/acc": 0.7, "val/acc": 0.5}
+
+
+def test_a_run_without_both_curves_is_at_its_only_value() -> None:
+    assert scored(tracked(last={"test_acc": 0.7, "val_acc": 0.5}), "csv", table(**BEST)).at_only_value
+    assert scored(
+        tracked(curves={"test_acc": {31: 0.7}, "val_acc": {1: 0.5, 2: 0.9}}), "csv", table(**BEST)
+    ).at_only_value
+    assert scored(
+        tracked(curves={"test_acc": {1: 0.7, 2: 0.8}, "val_acc": {2: 0.9}}), "csv", table(**BEST)
+    ).at_only_value
+    both = tracked(curves={"test_acc": {1: 0.7, 2: 0.8}, "val_acc": {1: 0.5, 2: 0.9}})
+    assert not scored(both, "csv", table(**BEST)).at_only_value
+    assert not scored(
+        tracked(last={"test_acc": 0.7, "val_acc": 0.5}), "csv", table(metric_for_choice="val_acc")
+    ).at_only_value
+
+
+def test_the_best_step_is_refused_where_no_run_has_one() -> None:
+    without, crashed = made("a", at_only_value=True), made("b", None)
+    with pytest.raises(UsageError, match=r"^--at best: no run has curves of both test_acc and val_acc") as caught:
+        check_best([without, crashed], table(**BEST), "--at best")
+    assert "--at last" in str(caught.value.hint)
+    check_best([without, made("c")], table(**BEST), "--at best")
+    check_best([without], table(), "--at best")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 0.6),
+        ({"at": "best"}, 0.9),
+        ({"at": 15}, 0.5),
+        ({"at": 5}, None),
+        ({"protocol": "best-of-test"}, 0.6),
+        ({"metric_for_choice": ""}, None),
+        ({"metric_for_choice": "dev_acc"}, None),
+        ({"per_cent": True}, 0.006),
+    ],
+)
+@pytest.mark.parametrize("curves", [{}, {"test_acc": {30: 0.1}}, {"test_acc": {10: 0.1, 30: 0.3}}])
+def test_the_metric_for_choice_does_not_depend_on_the_score(
+    curves: Any, fields: dict[str, Any], expected: float | None
+) -> None:
+    run = tracked(curves={"val_acc": {10: 0.5, 20: 0.9, 30: 0.6}} | curves)
+    found = scored(run, "csv", table(**{"metric_for_choice": "val_acc"} | fields))
+    assert found.choice == (expected if expected is None else pytest.approx(expected))
+    assert found.is_eligible == (expected is not None)
+
+
+def test_a_run_that_has_not_ended_has_no_choice() -> None:
+    reading = table(metric_for_choice="val_acc")
+    for state in ("running", "crashed"):
+        run = scored(tracked(state=state, last={"val_acc": 0.5}), "csv", reading)
+        assert (run.choice, run.is_eligible) == (None, False)
+    failed = scored(tracked(state="crashed"), "csv", table(metric_for_choice="val_acc", crashed="failed"))
+    assert failed.is_eligible
 
 
 def test_where_nothing_says_which_values_belong_together_the_run_is_missing() -> None:
@@ -201,7 +303,9 @@ def test_a_run_without_the_seed_setting_has_no_seed() -> None:
     assert scored(tracked(settings={"seed": 3}), "csv", table()).seed is None
 
 
-@pytest.mark.parametrize("value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60])
+@pytest.mark.parametrize(
+    "value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60, 10**400, "9" * 5000]
+)
 def test_other_seeds_are_refused_with_the_run_named(value: Any) -> None:
     reading = table(seed="seed")
     run = scored(tracked("x7", name="night", settings={"seed": value}, last={"test_acc": 0.5}), "csv", reading)
@@ -219,15 +323,6 @@ def test_a_scored_run_has_no_curves() -> None:
     run = tracked(curves={"test_acc": {1: 0.5, 2: 0.6}})
     assert scored(run, "csv", table()).run.curves == {}
     assert run.curves
-
-
-def test_a_curve_has_one_value_for_each_step_that_recorded_last() -> None:
-    found = one_per_step(curve([(5, 0.5), (1, 0.1), (5, math.nan), (3, 0.3), (-1, 9.0), (1, 0.2), (-(2**31), 7.0)]))
-    assert found.steps.tolist() == [1, 3, 5]
-    assert found.values.tolist() == pytest.approx([0.2, 0.3, math.nan], nan_ok=True)
-    increasing = curve({0: 1.0, 4: 2.0})
-    assert one_per_step(increasing) is increasing
-    assert one_per_step(curve({-3: 1.0, 4: 2.0})).steps.tolist() == [4]
 
 
 def test_recorded_curves_have_the_names_of_results() -> None:

@@ -29,7 +29,7 @@ class Reader:
         assert curves is not None
         self.asked.append(list(curves))
         known = {name: [(1, 0.5)] for name in curves}
-        yield tracked(curves=known, last={"test_acc": 0.5, "val_acc": 0.5}, last_step=1, went_back=frozenset())
+        yield tracked(curves=known, last={"test_acc": 0.5, "val_acc": 0.5}, last_step=1, ends={})
 
     def notes(self) -> list[str]:
         return []
@@ -43,7 +43,7 @@ def opened(tells_ends: bool) -> list[OpenedSource]:
 
 
 @pytest.mark.parametrize(
-    ("tells_ends", "fields", "twin", "needed"),
+    ("tells_ends", "fields", "for_steps", "needed"),
     [
         (True, {}, None, []),
         (True, CHOICE, None, []),
@@ -56,10 +56,10 @@ def opened(tells_ends: bool) -> list[OpenedSource]:
     ],
 )
 def test_curves_are_read_where_scores_need_them(
-    tells_ends: bool, fields: dict[str, Any], twin: str | None, needed: list[str]
+    tells_ends: bool, fields: dict[str, Any], for_steps: str | None, needed: list[str]
 ) -> None:
     source = opened(tells_ends)
-    assert sources.needed(table(**fields), source, twin) == needed
+    assert sources.needed(table(**fields), source, [for_steps] if for_steps else []) == needed
     read = sources.read(source, [])
     assert [list(run.curves) for run, _ in sources.with_curves(read, source, needed)] == [needed]
     assert source[0].reader.asked == [[], *([needed] if needed else [])]  # type: ignore[attr-defined]

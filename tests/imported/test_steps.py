@@ -33,6 +33,22 @@ def test_a_run_has_a_last_and_a_best_score() -> None:
     assert last_and_best(loss, table(metric="test_loss", direction="min"), "val_loss") == (0.4, 0.2)
 
 
+def test_each_validation_metric_has_its_own_direction() -> None:
+    curves = {
+        "test_acc": {1: 0.5, 2: 0.8, 3: 0.4},
+        "val_loss": {1: 0.6, 2: 0.3, 3: 0.9},
+        "val_quux": {1: 0.6, 2: 0.3, 3: 0.9},
+        "val_acc": {1: 0.9, 2: 0.3, 3: 0.5},
+    }
+    run = tracked(curves=curves)
+    assert last_and_best(run, table(), "val_loss") == (0.4, 0.8)
+    assert last_and_best(run, table(), "val_acc") == (0.4, 0.5)
+    assert last_and_best(run, table(metric="test_acc", direction="min"), "val_acc") == (0.4, 0.8)  # as the score
+    named = table(metric_for_choice="val_quux", direction_for_choice="min")
+    assert last_and_best(run, named, "val_quux") == (0.4, 0.8)
+    assert last_and_best(run, named, "val_acc") == (0.4, 0.5)
+
+
 def test_a_run_without_both_or_without_a_result_says_nothing() -> None:
     assert last_and_best(tracked(curves={"test_acc": {1: 0.5, 2: 0.6}}), table(), "val_acc") is None
     curves = {"test_acc": {1: math.nan, 2: 0.6}, "val_acc": {1: 0.9, 2: 0.5}}

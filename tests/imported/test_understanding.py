@@ -105,3 +105,14 @@ def test_settings_are_named_by_their_last_parts() -> None:
     with pytest.raises(UsageError, match="--by nrom: no run has this setting") as caught:
         understanding.resolved_name("nrom", known, "--by")
     assert "did you mean 'model.norm'?" in (caught.value.hint or "")
+
+
+def test_whole_numbers_that_no_float_reaches() -> None:
+    """Settings may be such, of which a seed is none too large to be one here; scores are infinite."""
+    large = 10**400
+    runs = _runs({"seed": large, "test_acc": large}, {"seed": 1, "test_acc": -large})
+    assert understanding.seed_column(runs) == "seed"
+    assert [run.last["test_acc"] for run in (understanding.with_metrics(run, ["test_acc"]) for run in runs)] == [
+        float("inf"),
+        float("-inf"),
+    ]

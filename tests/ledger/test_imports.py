@@ -113,6 +113,7 @@ def test_a_run_is_read_as_it_ended(ledger: Ledger) -> None:
     )
     assert attempt.environment == {
         "digest": "a",
+        "times": [100.5, 160.5],
         "origin": {"title": "MLflow", "state": "FINISHED", "code": "0123abcd", "loss": "-inf"},
         "code": "0123abcd",
     }

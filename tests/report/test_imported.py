@@ -136,7 +136,7 @@ def test_unknown_test_items_are_a_caution(tmp_path: Path) -> None:
     answer, _ = _report(tmp_path, table)
     advice = "set test_items in [import]"
     assert f"verdicts hold for these test items alone (all rungs): {advice}" in " ".join(answer.split())
-    again, _ = _report(tmp_path / "loss", table.replace('unit = "%"\n', 'direction = "min"\n'))
+    again, _ = _report(tmp_path / "loss", table.replace('unit = "%"\n', "").replace('"max"', '"min"'))
     assert "name per-item results as items in [import]" in again
     assert "test_items" not in again
 
@@ -225,15 +225,16 @@ def test_frames(imported: Machine) -> None:
     ("first", "second", "unequal"),
     [
         ((0, 10), (2, 10), True),  # 20 points
-        ((0, 10), (1, 10), False),  # a single run may be missing by accident
-        ((0, 3), (1, 3), False),
+        ((0, 10), (1, 10), False),  # 10 points, no more
+        ((0, 9), (1, 9), True),  # 11 points, by a single run
+        ((0, 3), (1, 3), True),
         ((0, 3), (2, 3), True),
         ((0, 20), (2, 20), False),  # 10 points, no more
         ((0, 20), (3, 20), True),
         ((5, 10), (10, 20), False),  # equal shares
         ((4, 20), (2, 5), True),  # 20 % of twenty and 40 % of five
         ((5, 20), (1, 5), False),  # 25 and 20 %
-        ((2, 20), (1, 2), False),  # 10 and 50 %: the larger share is of a single run
+        ((2, 20), (1, 2), True),  # 10 and 50 %
         ((6, 20), (2, 5), False),  # 30 and 40 %
         ((0, 0), (5, 5), False),  # a rung without runs is not compared
     ],

@@ -77,7 +77,8 @@ def test_curves_are_those_that_were_asked_for(runs: list[TrackedRun], indexed: P
     for curves, names in (((), []), (["low"], ["low"])):
         run = read("aim", indexed / ".aim", curves)[0][0]
         assert (list(run.curves), run.last, run.last_step) == (names, runs[0].last, 390)
-    assert read("aim", indexed, project="others")[0] == []
+    with pytest.raises(UsageError, match="has no project 'others'"):
+        read("aim", indexed, project="others")
 
 
 def test_runs_that_aim_has_not_indexed_look_empty_and_are_refused(tmp_path: Path) -> None:

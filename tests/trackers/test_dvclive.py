@@ -192,5 +192,6 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
 
 
 def test_runs_of_another_project_are_left_out() -> None:
-    assert read("dvclive", RUNS, project="others")[0] == []
+    with pytest.raises(UsageError, match="has no project 'others'"):
+        read("dvclive", RUNS, project="others")
     assert len(read("dvclive", RUNS, project="runs")[0]) == 5

@@ -113,9 +113,20 @@ def test_the_last_value_is_the_newest_one(store: str) -> None:
     assert points(runs["twice"], "acc")[-3:] == [(1, "0.5"), (1, "0.75"), (1, "0.25")]
     assert len(runs["twice"].curves["acc"].steps) == (4 if store == str(FOLDER) else 3)
     assert runs["twice"].last == {"acc": 0.25, "val/acc top:5 ä": 1.0, "a.b-c_d": 1.0}
-    went_back = {run.name: run.went_back for run in runs.values() if run.went_back}
-    assert went_back == {"resumed": frozenset({"acc"})}
-    assert all(run.went_back is not None for run in runs.values())
+    assert all(run.ends is not None for run in runs.values())
+    back = {run.name: _back(run) for run in runs.values() if _back(run)}
+    assert back == {"resumed": {"acc": (3, 5)}}
+
+
+def _back(run: TrackedRun) -> dict[str, tuple[int, int]]:
+    """The metrics of a run whose steps go back, and where they end."""
+    return {name: (end, greatest) for name, (end, greatest) in (run.ends or {}).items() if end < greatest}
+
+
+def test_metrics_whose_points_were_deleted_have_the_value_that_is_left(copy: Path) -> None:
+    change(copy, "DELETE FROM metrics")
+    run = by_name(copy, "odd")["late"]
+    assert (run.last, run.last_step, run.curves) == ({"acc": 0.3}, 3, {})
 
 
 def test_the_newest_value_is_found_before_many_others(copy: Path) -> None:
@@ -137,7 +148,7 @@ def test_the_newest_value_is_found_before_many_others(copy: Path) -> None:
     assert len(runs) > 10
     for run in runs:
         assert str(later[run.name].last) == str(run.last | {"falling": 0.1, "many": 1.0})
-        assert later[run.name].went_back == {*(run.went_back or ()), "falling"}
+        assert _back(later[run.name]) == _back(run) | {"falling": (1, 9)}
 
 
 def test_values_of_one_step_and_time_are_in_the_order_in_which_they_were_logged(store: str) -> None:
@@ -203,10 +214,10 @@ def test_both_passes_give_the_same_last_values_and_the_curves_that_are_asked_for
     assert [(run.id, str(run.last), run.last_step) for run in whole] == [
         (run.id, str(run.last), run.last_step) for run in light
     ]
-    assert [run.went_back for run in whole] == [run.went_back for run in light]
+    assert [run.ends for run in whole] == [run.ends for run in light]
     for run in whole:
-        back = {name for name, curve in run.curves.items() if curve.steps[-1] < curve.steps.max()}
-        assert run.went_back == back
+        of_curves = {name: (curve.steps[-1], curve.steps.max()) for name, curve in run.curves.items()}
+        assert {name: (run.ends or {})[name] for name in run.curves} == of_curves
     assert not any(run.curves for run in light)
     assert {name for run in some for name in run.curves} == {"acc"}
     for run, other in zip(whole, some, strict=True):

@@ -72,18 +72,61 @@ def test_states():
     assert (runs[2].last, runs[3].last_step) == ({}, 2)
 
 
-def test_done_is_true_only_where_a_scheduler_stopped_a_trial():
-    done = {
-        path.parent.name.split("_seed=")[1][0]: json.loads(path.read_text().splitlines()[-1])["done"]
-        for path in (FOLDER / "stopped").glob("*/result.json")
+def ends(experiment):
+    """Seed of each trial -> `done` in its last report, and how many it has."""
+    rows = {
+        path.parent.name.split("_seed=")[1][0]: path.read_text().splitlines()
+        for path in (FOLDER / experiment).glob("*/result.json")
     }
-    assert done == {"5": False, "1": True}
-    runs = by_seed(FOLDER / "stopped")
-    assert (runs[5].state, runs[5].state_text) == ("finished", "TERMINATED")
-    assert (runs[1].state, runs[1].state_text) == (
-        "running",
-        "TERMINATED, stopped by a scheduler after 1 of 3 reports",
-    )
+    return {seed: (json.loads(lines[-1])["done"], len(lines)) for seed, lines in rows.items()}
+
+
+def test_a_trial_that_a_scheduler_stopped():
+    assert ends("stopped") == {"5": (False, 3), "1": (True, 1)}
+    runs, notes = read(FOLDER / "stopped")
+    assert {run.settings["seed"]: (run.state, run.state_text) for run in runs} == {
+        5: ("finished", "TERMINATED"),
+        1: ("running", "TERMINATED, ended after 1 of 3 reports"),
+    }
+    [note] = notes
+    assert "1 trial ended before others, and the state of the experiment does not say why" in note
+
+
+def test_a_trial_that_meets_the_rule_of_its_experiment_is_finished():
+    """`stop={"acc": 0.5}`: the best trials have the fewest reports. One that reports `done` itself looks as one that a
+    scheduler stopped."""
+    assert ends("rule") == {"5": (True, 1), "0": (False, 3), "1": (True, 2)}
+    runs, notes = read(FOLDER / "rule")
+    assert {run.settings["seed"]: (run.state, run.state_text) for run in runs} == {
+        5: ("finished", "TERMINATED"),
+        0: ("finished", "TERMINATED"),
+        1: ("running", "TERMINATED, ended after 2 of 3 reports"),
+    }
+    assert [run.last["acc"] for run in runs[:2]] == [0.51, 0.03]
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_met"),
+    [
+        ({"nested/loss": 1.0}, True),
+        ({"training_iteration": 1}, True),
+        ({"training_iteration": 2, "acc": 0.11}, True),
+        ({"training_iteration": 2, "acc": 0.2, "absent": 0}, False),
+        ({"flag": True}, True),
+        ({"text": 0, "nested": 0}, False),
+        ({"acc": float("nan")}, False),
+        (None, False),
+    ],
+)
+def test_rules(results, rule, is_met):
+    """Against the trial of one report, with acc 0.11 and a loss of 1, that a scheduler stopped."""
+    [path] = (results / "stopped").glob("experiment_state-*")
+    table = json.loads(path.read_text())
+    for pair in table["trial_data"]:
+        pair[0] = json.dumps(json.loads(pair[0]) | {"stopping_criterion": rule})
+    path.write_text(json.dumps(table))
+    assert by_seed(results / "stopped")[1].state == ("finished" if is_met else "running")
 
 
 def test_a_stopping_rule_that_all_trials_meet_is_an_end(results):
@@ -146,10 +189,13 @@ def test_sources_and_ids(results):
         ("ladder", 1),
         ("ladder", 2),
         ("ladder", 3),
+        ("rule", 5),
+        ("rule", 0),
+        ("rule", 1),
         ("stopped", 5),
         ("stopped", 1),
     ]
-    assert len({run.id for run in runs}) == 7
+    assert len({run.id for run in runs}) == 10
     one = trial(results, 1)
     [alone] = read(one)[0]
     assert (alone.id, alone.project, alone.state) == (runs[2].id, "ladder", "finished")

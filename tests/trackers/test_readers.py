@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from lrurun import trackers
+from lrurun.errors import UsageError
 from lrurun.trackers import Source, TrackedRun
 from tests.trackers.reader_output import FILES
 
@@ -120,6 +121,24 @@ def test_every_reader_is_here() -> None:
     for name in [*SOURCES, trackers.FRAME]:
         assert trackers.reader(name).name == name
         assert trackers.reader(name).title
+
+
+@pytest.mark.parametrize(("name", "path"), PAIRS)
+def test_a_reader_gives_the_runs_of_one_project(name: str, path: str, located: Callable[[str], Path]) -> None:
+    """Where there is none of the name, it names those that there are."""
+    needs(name)
+    source = source_of(name, located(path))
+    runs, _ = read(source, name, [])
+    projects = {run.project for run in runs if run.project}
+    for project in projects:
+        chosen, _ = read(msgspec.structs.replace(source, project=project), name, [])
+        assert [run.id for run in chosen] == [run.id for run in runs if run.project == project]
+    wrong = f"{min(projects, default='')}x"
+    with pytest.raises(UsageError) as caught:
+        read(msgspec.structs.replace(source, project=wrong), name, [])
+    assert repr(wrong) in caught.value.message
+    assert all(project in str(caught.value.hint) for project in projects)
+    assert projects or "of no project" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(("name", "path"), PAIRS)

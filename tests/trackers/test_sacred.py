@@ -131,7 +131,8 @@ def test_commit_and_resources_are_those_of_the_record(copy: Path) -> None:
 
 
 def test_another_project_has_none_of_these_runs() -> None:
-    assert read("sacred", FOLDER, project="others") == ([], [])
+    with pytest.raises(UsageError, match="has no project 'others'"):
+        read("sacred", FOLDER, project="others")
     assert len(read("sacred", FOLDER, project="norms")[0]) == 10
 
 

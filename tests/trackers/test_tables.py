@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -68,7 +69,7 @@ def test_rows_for_runs(name: str) -> None:
     expected = tables.runs()
     assert [run.id for run in runs] == expected["run_id"]
     assert [run.state for run in runs] == expected["state"]
-    assert [run.project for run in runs] == [Path(name).stem] * 6
+    assert {run.project for run in runs} == {""}
     for row, run in enumerate(runs):
         score = run.settings["test_acc"]
         # to_json of pandas writes ten decimals
@@ -112,7 +113,7 @@ def test_frames(frame: Callable[[Any], Any]) -> None:
     files, _ = read(FILES / "runs-polars.csv")
     assert [run.settings for run in runs] == [run.settings for run in files]
     assert [(run.id, run.state) for run in runs] == [(run.id, run.state) for run in files]
-    assert {run.project for run in runs} == {"results"}
+    assert {run.project for run in runs} == {""}
     assert not notes
 
     runs, notes = read_frame(frame(tables.steps()))
@@ -300,7 +301,7 @@ def test_values_that_are_no_numbers(table: Any) -> None:
 def test_steps_without_a_run(table: Any) -> None:
     """Rows are runs then, and the reader says so."""
     runs, notes = table("norm,seed,step,acc\nlayer,0,1,0.5\nlayer,0,2,0.6\n")
-    assert [run.id for run in runs] == ["1", "2"]
+    assert runs[1].id == f"{runs[0].id}-2"
     assert [run.settings for run in runs] == [
         {"norm": "layer", "seed": 0, "step": 1, "acc": 0.5},
         {"norm": "layer", "seed": 0, "step": 2, "acc": 0.6},
@@ -316,7 +317,8 @@ def test_names_as_ids(table: Any) -> None:
     assert [(run.id, run.settings) for run in runs] == [("a", {"acc": 1}), ("b", {"acc": 2})]
     assert not notes
     runs, notes = table("Name,acc\na,1\na,2\n")
-    assert [(run.id, run.settings["Name"]) for run in runs] == [("1", "a"), ("2", "a")]
+    assert [(run.row, run.settings["Name"]) for run in runs] == [("line 2", "a"), ("line 3", "a")]
+    assert runs[1].id == f"{runs[0].id}-2"
     assert len(notes) == 1
 
 
@@ -583,6 +585,34 @@ def test_times(table: Any) -> None:
     assert (run.started_at, run.settings) == (None, {"created_at": "today"})
 
 
+def test_whole_numbers_that_no_float_reaches(table: Any) -> None:
+    """They are infinite wherever they count as numbers, and no times."""
+    large = 10**400
+    lines = [
+        {"run_id": "a", "acc": large, "some": "NaN", "list": [large], "created_at": large, "correct": [True, -large]},
+        {"run_id": "b", "acc": 0.5, "some": -large, "list": [1], "created_at": 1795860000, "correct": [0, 1]},
+    ]
+    runs, _ = table("".join(json.dumps(line) + "\n" for line in lines), "runs.jsonl", items="correct")
+    assert [run.settings["acc"] for run in runs] == [math.inf, 0.5]
+    assert math.isnan(runs[0].settings["some"])
+    assert runs[1].settings["some"] == -math.inf
+    assert [run.settings["list"] for run in runs] == [[large], [1]]
+    assert [run.items for run in runs] == [[1.0, -math.inf], [0.0, 1.0]]
+    assert [run.started_at for run in runs] == [None, None]  # a column of which one cell is no time is a setting
+    runs, _ = read_frame(pandas.DataFrame({"run_id": ["a", "b"], "acc": [large, 0.5]}))
+    assert [run.settings["acc"] for run in runs] == [math.inf, 0.5]
+
+
+@pytest.mark.parametrize("ids", [(10**400, 10**400 + 1), (2**64, 2**64 + 1), (float(2**53), 1.5)])
+def test_ids_that_lose_digits(table: Any, ids: tuple[float, float]) -> None:
+    """Two runs would be one."""
+    text = "".join(json.dumps({"run_id": id, "step": step, "acc": 1}) + "\n" for id in ids for step in (0, 1))
+    with pytest.raises(UsageError, match="line 1 has a number in 'run_id' that is too large for an id"):
+        table(text, "runs.jsonl")
+    runs, _ = table("".join(json.dumps({"run_id": str(id), "acc": 1}) + "\n" for id in ids), "runs.jsonl")
+    assert [run.id for run in runs] == [str(id) for id in ids]
+
+
 def test_prefixes_that_collide(table: Any) -> None:
     with pytest.raises(UsageError, match=r"without their prefixes: columns \d and \d are both named 'lr'"):
         table("run_id,params.lr,lr\na,1,2\n")
@@ -603,10 +633,76 @@ def test_items(table: Any) -> None:
     assert runs[0].items == [1.0] * 60_000
 
 
-def test_project(table: Any) -> None:
-    assert table("run_id,x\na,1\n", project="runs")[0][0].project == "runs"
-    with pytest.raises(UsageError, match="a table has no projects, found the project 'other'"):
+def test_the_project_is_that_of_a_column(table: Any) -> None:
+    assert table("run_id,x\na,1\n")[0][0].project == ""
+    with pytest.raises(UsageError, match="has no column of projects, found the project 'other'"):
         table("run_id,x\na,1\n", project="other")
+    for name in ("project", "Experiment", "experiment_name"):
+        rows = f"run_id,{name},x\n1,norms,0.1\n2,norms,0.2\n1,rates,0.3\n1,,0.4\n"
+        runs, _ = table(rows)
+        assert [(run.project, run.id) for run in runs] == [("norms", "1"), ("norms", "2"), ("rates", "1"), ("", "1")]
+        assert [run.settings["x"] for run in table(rows, project="norms")[0]] == [0.1, 0.2]
+        assert runs[0].settings[name] == "norms", "it may make the rungs"
+    with pytest.raises(UsageError, match="no run is of the project 'norm'") as error:
+        table(rows, project="norm")
+    assert "did you mean 'norms'?" in error.value.hint
+    runs, _ = table("run_id,project,step,loss\n1,a,1,0.5\n1,b,1,0.6\n1,a,2,0.4\n1,b,2,0.3\n")
+    assert [(run.project, points(run, "loss")) for run in runs] == [
+        ("a", [(1, 0.5), (2, 0.4)]),
+        ("b", [(1, 0.6), (2, 0.3)]),
+    ]
+
+
+# Rows without ids
+
+
+HEAD = "norm,depth,seed,bias,state,lr,test_acc,test_correct,runtime\n"
+ROWS = [
+    "layer,4,0,true,finished,0.1,0.91,910,60",
+    "layer,4,1,true,finished,0.1,0.92,920,61",
+    "none,4,0,true,running,0.1,0.83,830,12",
+    "none,4,0,true,finished,0.2,0.84,840,64",
+]
+
+
+def test_a_row_without_an_id_is_known_again_wherever_it_is(table: Any) -> None:
+    def ids(rows: Sequence[str], head: str = HEAD) -> list[str]:
+        return [run.id for run in table(head + "\n".join(rows) + "\n")[0]]
+
+    before = ids(ROWS)
+    assert len(set(before)) == 4
+    assert before[3] == f"{before[2]}-2", "texts and whole numbers are equal"
+    assert ids(["batch,4,7,false,finished,0.3,0.5,500,60", *ROWS])[1:] == before
+    assert ids(ROWS[1:]) == before[1:]
+    assert ids(ROWS[::-1])[-2:] == before[1::-1]
+    ended = [ROWS[0].replace("0.91,910,60", "1.0,1000,65"), ROWS[1], ROWS[2].replace("running", "failed"), ROWS[3]]
+    assert ids(ended) == before, "scores, states and times change as a run goes on"
+    assert (
+        ids([f"{row},warm" for row in ROWS[:1]] + [f"{row}," for row in ROWS[1:]], HEAD[:-1] + ",schedule\n")[1:]
+        == (before[1:])
+    )
+    moved = [",".join([*row.split(",")[1:], row.split(",")[0]]) for row in ROWS]
+    assert ids(moved, "depth,seed,bias,state,lr,test_acc,test_correct,runtime,norm\n") == before
+    for old, new in (("layer", "batch"), ("layer,4", "layer,8"), ("layer,4,0", "layer,4,9"), ("true", "false")):
+        assert ids([ROWS[0].replace(old, new), *ROWS[1:]])[0] not in before
+
+
+def test_rows_without_ids_are_named_by_their_lines(table: Any) -> None:
+    runs, notes = table(HEAD + "\n".join(ROWS) + "\n")
+    assert [run.row for run in runs] == ["line 2", "line 3", "line 4", "line 5"]
+    assert any("no column names the run" in note and "1 row equals another one in these" in note for note in notes)
+    runs, notes = table("Name,norm,test_acc\na,layer,0.5\nb,layer,0.6\n")
+    assert [(run.id, run.row) for run in runs] == [("a", ""), ("b", "")]
+    assert not notes
+
+
+def test_lists_of_settings_are_of_the_id_and_lists_of_results_are_not(table: Any) -> None:
+    text = 'sizes,correct,test_acc\n"[64, 64]","[1, 0]",0.5\n"[32]","[1, 1]",0.9\n'
+    before = [run.id for run in table(text)[0]]
+    assert len(set(before)) == 2
+    assert [run.id for run in table(text.replace("[1, 0]", "[1, 1]"))[0]] == before
+    assert [run.id for run in table(text, items="correct")[0]] == before
+    assert [run.id for run in table(text.replace("[32]", "[16]"))[0]][1] not in before
 
 
 # Quotes

@@ -185,6 +185,18 @@ def test_items(tmp_path: Path) -> None:
         read(folder, items="items.json")
 
 
+def test_whole_numbers_that_no_float_reaches(tmp_path: Path) -> None:
+    folder = copy("online", tmp_path)
+    next(folder.glob("*.wandb")).unlink()
+    large = "1" + "0" * 400
+    content = f'{{"acc": {large}, "correct": [true, -{large}], "_step": {large}, "_timestamp": {large}}}'
+    (folder / "files" / "wandb-summary.json").write_text(content)
+    [run] = read(folder, items="correct")[0].values()
+    assert run.last == {"acc": float("inf")}
+    assert run.items == [1.0, float("-inf")]
+    assert (run.last_step, run.ended_at) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
@@ -303,9 +315,20 @@ def test_folders_that_are_further_down(tmp_path: Path) -> None:
 
 def test_projects(tmp_path: Path) -> None:
     assert set(read(FILES / "offline", project="digits")[0]) == {"whole", "crashed", "raised"}
-    runs, notes = read(FILES / "offline", project="other")
-    assert runs == {}
-    assert list(notes) == ["3 runs of the project 'digits' left out"]
+    with pytest.raises(UsageError, match="has no project 'digts'") as caught:
+        read(FILES / "offline", project="digts")
+    assert caught.value.hint == "did you mean 'digits'? projects: digits"
+    # of what was downloaded without its .wandb file, nobody knows the project
+    online = copy("online", tmp_path)
+    next(online.glob("*.wandb")).unlink()
+    for run in (FILES / "offline").iterdir():
+        shutil.copytree(run, online.parent / run.name)
+    runs, notes = read(online.parent, project="digits")
+    assert set(runs) == {"whole", "crashed", "raised"}
+    assert "1 run without a project left out" in notes
+    with pytest.raises(UsageError, match="has no project 'digits'") as caught:
+        read(online, project="digits")
+    assert caught.value.hint == "its runs are of no project: leave it out"
 
 
 def test_recognition(tmp_path: Path) -> None:

@@ -105,9 +105,6 @@ def _on_import(report: LadderReport) -> list[Remark]:
     )
     texts = [f"Imported: {read}.", *(clean(note) for source in record.sources for note in source.notes)]
     texts += [f"Chosen by validation: {clean('; '.join(record.choices))}."] if record.choices else []
-    if record.vanished:
-        verb = "is" if record.vanished == 1 else "are"
-        texts.append(f"{plural(record.vanished, 'run')} of earlier imports {verb} no longer in the source, and count.")
     if record.outside:
         names = ", ".join(map(clean, record.outside[:FEW])) + (", ..." if len(record.outside) > FEW else "")
         texts.append(f"In no rung: {plural(len(record.outside), 'run')} ({names}).")
@@ -445,18 +442,14 @@ def _is_unequally_missing(report: LadderReport) -> bool:
 
 MISSING_POINTS = 10
 """Shares of missing runs that differ by more points are unequal [ours]."""
-LEAST_MISSING = 2
-"""Runs that at least are missing on the worse side: a single one may be missing by accident [ours]."""
 
 
 def are_unequal_shares(first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Whether so many of so many missing runs are unequal shares: they differ by more than 10 points, and at least two
-    runs are missing on the side with the larger share. Verdicts may then favour the side that lacks more."""
+    """Whether so many of so many missing runs are unequal shares: they differ by more than 10 points, be it by a single
+    run. Verdicts may then favour the side that lacks more."""
     if not (first[1] and second[1]):
         return False
-    shares = {Fraction(*side): side[0] for side in (first, second)}
-    worse, better = max(shares), min(shares)
-    return 100 * (worse - better) > MISSING_POINTS and shares[worse] >= LEAST_MISSING
+    return 100 * abs(Fraction(*first) - Fraction(*second)) > MISSING_POINTS
 
 
 def _several(what: str, versions: Collection[str | int]) -> Caution | None:

@@ -180,7 +180,7 @@ def _run(
         last={name: end.value for name, end in last.items()},
         # MLflow gives the step 0 to what is logged without one.
         last_step=max(steps) if any(steps) else None,
-        went_back=frozenset(name for name, end in last.items() if end.step < end.greatest_step),
+        ends={name: (end.step, end.greatest_step) for name, end in last.items()},
         curves={name: curve for name, curve in points.items() if curve.steps.any()},
         started_at=stored.started_at, ended_at=stored.ended_at, code=stored.tags.get(_COMMIT, ""), data=stored.data,
         place=stored.place,

@@ -124,9 +124,11 @@ class SqliteStore:
         ):  # fmt: skip
             newest.setdefault(key, tuple(point))
         points = {}
-        for key, step, time, _ in latest:
+        for key, step, time, value in latest:
             found = newest.get(key) or self._recorded_last(run, key)
-            if found[:2] != (step, time):
+            if found is None:  # points were deleted, as from a large store: their last one is all that is left
+                found = step, time, value
+            elif found[:2] != (step, time):
                 found = self._rows(
                     f"SELECT step, timestamp, {_VALUE} FROM metrics {self._by('index_metrics_run_uuid_key_step')}"
                     " WHERE run_uuid = ? AND key = ? ORDER BY timestamp DESC, rowid DESC LIMIT 1", (run.id, key)
@@ -135,14 +137,14 @@ class SqliteStore:
         values = with_infinities(np.array([value for _, _, value in points.values()], np.float64)).tolist()
         return {key: Last(value, points[key][0], step) for (key, step, _, _), value in zip(latest, values, strict=True)}
 
-    def _recorded_last(self, run: StoredRun, key: str) -> tuple[int, int, Any]:
-        """The point of a metric that was recorded last, found in an index alone."""
+    def _recorded_last(self, run: StoredRun, key: str) -> tuple[int, int, Any] | None:
+        """The point of a metric that was recorded last, found in an index alone; None if it has no points."""
         index = self._by("index_metrics_run_uuid_key_step")
         rows = self._rows(
             f"SELECT step, timestamp, {_VALUE} FROM metrics WHERE rowid ="
             f" (SELECT max(rowid) FROM metrics {index} WHERE run_uuid = ? AND key = ?)", (run.id, key)
         )  # fmt: skip
-        point: tuple[int, int, Any] = rows[0]
+        point: tuple[int, int, Any] | None = rows[0] if rows else None
         return point
 
     def _curves(self, run: StoredRun, names: Collection[str] | None) -> dict[str, Curve]:

@@ -30,7 +30,7 @@ def is_chart(names: Sequence[str]) -> bool:
     )
 
 
-def runs(table: Table, project: str, curves: Collection[str] | None) -> Iterator[TrackedRun]:
+def runs(table: Table, curves: Collection[str] | None) -> Iterator[TrackedRun]:
     """The runs of a chart in the order of their columns. They have no settings.
 
     Raises:
@@ -56,7 +56,7 @@ def runs(table: Table, project: str, curves: Collection[str] | None) -> Iterator
             raise UsageError(f"{table.place}: {name!r} has cells that are no numbers", "export the chart again")
         by_run.setdefault(run, {})[metric] = columns[name]
     axis = table.names[0]
-    return (_run(table, project, curves, run, metrics, axis, columns[axis]) for run, metrics in by_run.items())
+    return (_run(table, curves, run, metrics, axis, columns[axis]) for run, metrics in by_run.items())
 
 
 def _differing(columns: dict[str, Column], name: str) -> int:
@@ -71,7 +71,6 @@ def _differing(columns: dict[str, Column], name: str) -> int:
 
 def _run(
     table: Table,
-    project: str,
     curves: Collection[str] | None,
     run: str,
     metrics: dict[str, Column],
@@ -93,7 +92,6 @@ def _run(
             drawn[metric] = points
     return TrackedRun(
         id=run,
-        project=project,
         last=last,
         last_step=max(greatest, default=None),
         curves=drawn,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lrurun import trackers
 from lrurun.errors import UsageError
-from lrurun.trackers import Value
+from lrurun.trackers import Value, numbers
 
 Strings = Sequence[str]
 
@@ -115,6 +115,15 @@ def plain(value: Any) -> Value:
     if isinstance(value, np.generic):
         return plain(value.item())
     return value.isoformat() if hasattr(value, "isoformat") else trackers.plain(value)
+
+
+def fractions(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """(n,) numbers, with NaN for None; whole numbers that no float reaches are infinite."""
+    filled = [np.nan if value is None else value for value in values]
+    try:
+        return np.array(filled, np.float64)
+    except OverflowError:
+        return np.array([numbers.number(value) for value in filled])
 
 
 def check_names(place: str, names: Sequence[str]) -> None:

@@ -6,8 +6,15 @@ A table has one of four forms, which its columns decide (names as in `roles`):
   exports of a chart.
 * It has a row for each *step* if a column names the run, its values repeat, and there is a column of steps.
 * It is a *chart* of W&B's page if its columns are named `run - metric`, with `__MIN` and `__MAX` of each (`charts`).
-* Otherwise it has a row for each *run*. Without a column that names the run, a column of names that are all
-  different does; else runs are numbered in their order. That rows have steps does not make them steps of one run.
+* Otherwise it has a row for each *run*. That rows have steps does not make them steps of one run.
+
+A run is known again by its id, and by its project where a column names that. Where its file is does not matter.
+
+* Without a column that names the run, a column of names that are all different does.
+* Without such names, the id of a row is a digest of its cells with texts, whole numbers, and true or false: mostly its
+  settings and its seed, while scores are in columns of fractions. Cells whose names say that they change as a run goes
+  on, or that they are results, are left out. Of equal rows, the second has `-2` after it, and so on. So a row that is
+  inserted or deleted changes no id of another, and a row with another score is the same run, which has changed.
 
 Of a table with a row for each step, a column whose cells are the same in all rows of every run is a setting; other
 columns of numbers are metrics, with a point in each row where they are not empty. Rows without a step count for last
@@ -20,6 +27,7 @@ of Optuna has names of its own (`trials`).
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -29,26 +37,29 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, listed, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value
+from lrurun.trackers import Curve, Source, State, TrackedRun, Value, numbers
 from lrurun.trackers.tables import charts, roles, trials
-from lrurun.trackers.tables.columns import Column, Table, check_names
+from lrurun.trackers.tables.columns import Block, Column, Table, check_names, objects
 from lrurun.trackers.tables.values import ValueTable
 
+_LARGEST = 2.0**53
+"""From here on, not every whole number has a fraction of 64 bits of its own."""
 VALUES_AT_ONCE = 3_000_000
 """How many values of curves are in memory at once, so that a large file is not."""
 _LISTED = 3
 
 
-def runs(table: Table, source: Source, project: str, curves: Collection[str] | None) -> Iterator[TrackedRun]:
+def runs(table: Table, source: Source, curves: Collection[str] | None) -> Iterator[TrackedRun]:
     """Yields the runs of a table; `table.notes` has the sentences about them before the first one.
 
     Raises:
         UsageError: ids of runs that are missing or not unique, steps that are no whole numbers, and the like.
     """
-    if source.project and source.project != project:
-        problem = f"{table.place}: a table has no projects, found the project {source.project!r}"
-        raise UsageError(problem, f"leave it out; runs of this table are of the project {project!r}")
+    if source.project and (charts.is_chart(table.names) or not roles.find_all(table.names, roles.PROJECT)):
+        problem = f"{table.place}: has no column of projects, found the project {source.project!r}"
+        raise UsageError(problem, f"leave it out, or name a column {' or '.join(roles.PROJECT)}")
     if source.items and source.items not in table.names:
         hint = hint_for(source.items, table.names, "columns")
         raise UsageError(f"{table.place}: has no column {source.items!r} with results of items", hint)
@@ -56,18 +67,26 @@ def runs(table: Table, source: Source, project: str, curves: Collection[str] | N
         table.notes.append(f"{table.place} has names of columns, and no rows")
         return iter(())
     if charts.is_chart(table.names):
-        return charts.runs(table, project, curves)
+        return charts.runs(table, curves)
     if ValueTable.fits(table):
         table = ValueTable(table)
     elif trials.fits(table.names):
         table = trials.of_runs(table)
-    return _Reading(table, source, project).runs(curves)
+    reading = _Reading(table, source)
+    found = reading.runs(curves)
+    if not source.project:
+        return found
+    if source.project not in reading.projects:
+        problem = f"{table.place}: no run is of the project {source.project!r}"
+        raise UsageError(problem, hint_for(source.project, list(dict.fromkeys(reading.projects)), "projects"))
+    return (run for run in found if run.project == source.project)
 
 
 class _Parts(Struct):
     """Which column is what."""
 
     run: str | None = None
+    project: str | None = None
     step: str | None = None
     name: str | None = None
     state: str | None = None
@@ -84,11 +103,15 @@ class _Parts(Struct):
 class _Reading:
     """One reading of a table."""
 
-    def __init__(self, table: Table, source: Source, project: str) -> None:
-        self.table, self.project = table, project
+    def __init__(self, table: Table, source: Source) -> None:
+        self.table = table
         self.parts = _Parts(items=source.items or None)
         self.ids: list[str] = []
         """Of the runs, in the order of their first rows."""
+        self.projects: list[str] = []
+        """Of the runs; empty texts where no column has them."""
+        self.row_names: list[str] = []
+        """How people find the runs of a table without ids; else empty."""
         self.numbers: NDArray[np.int32] = np.arange(table.rows, dtype=np.int32)
         """(rows,) the number of each row's run."""
         self.is_long = False
@@ -125,6 +148,7 @@ class _Reading:
         table, parts = self.table, self.parts
         candidates = roles.find_all(table.names, roles.RUN, without=[parts.items])
         parts.step = next(iter(roles.find_all(table.names, roles.STEP, without=[parts.items])), None)
+        parts.project = next(iter(roles.find_all(table.names, roles.PROJECT, without=[parts.items])), None)
         for name in candidates:
             self._number(name)
             # With steps, a column that repeats comes before one that counts the rows.
@@ -143,36 +167,84 @@ class _Reading:
         """Takes the runs from a column of ids."""
         table = self.table
         self.parts.run = name
-        numbers: dict[Any, int] = {}
-        for start, block in table.blocks([name]):
+        numbers: dict[tuple[Any, Any], int] = {}
+        project = self.parts.project
+        for start, block in table.blocks([name, *([project] if project else [])]):
             column = block[name]
             if column.empty.any():
                 row = table.row_name(start + int(np.flatnonzero(column.empty)[0]))
                 raise UsageError(f"{table.place}: {row} has no id of its run in {name!r}", "fill in every id")
-            # The rows of a run mostly follow each other: then few of them are looked at one by one.
             values = column.values
+            if values.dtype.kind == "f" and (large := np.abs(values) >= _LARGEST).any():
+                row = table.row_name(start + int(np.flatnonzero(large)[0]))
+                problem = f"{table.place}: {row} has a number in {name!r} that is too large for an id: it loses digits"
+                raise UsageError(problem, 'write ids as texts, as in "18446744073709551615"')
+            # The rows of a run mostly follow each other: then few of them are looked at one by one.
             try:
-                first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
-                cells = values[first].tolist()
+                is_first = np.concatenate([[True], values[1:] != values[:-1]])
+                projects = self._projects(block, len(values))
+                is_first[1:] |= projects[1:] != projects[:-1]
+                first = np.flatnonzero(is_first)
+                cells = list(zip(projects[first].tolist(), values[first].tolist(), strict=True))
                 of_first = np.fromiter((numbers.setdefault(cell, len(numbers)) for cell in cells), np.int32, len(cells))
             except (TypeError, ValueError):
                 raise UsageError(f"{table.place}: {name!r} has lists, expected ids of runs", "rename it") from None
             self.numbers[start : start + len(values)] = np.repeat(of_first, np.diff(first, append=len(values)))
-        self.ids = [_id_text(cell) for cell in numbers]
+        self.projects = [of_project for of_project, _ in numbers]
+        self.ids = [_id_text(cell) for _, cell in numbers]
         self.is_long = len(numbers) < table.rows
+
+    def _projects(self, block: Block, length: int) -> NDArray[Any]:
+        """(rows,) the projects of the rows of a block."""
+        if self.parts.project is None:
+            return objects([""] * length)
+        return objects([_text(cell) for cell in block[self.parts.project].cells()])
 
     def _number_rows(self) -> None:
         table, parts = self.table, self.parts
+        self.projects = [""] * table.rows
+        if parts.project is not None:
+            self.projects = [_text(cell) for cell in self._column(parts.project).cells()]
         names = self._column(parts.name).cells() if parts.name else []
         ids = [_id_text(name) for name in names]
         if ids and None not in names and len(set(ids)) == len(ids):
             self.ids = ids
             return
-        self.ids = [str(number) for number in range(1, table.rows + 1)]
-        note = f"{table.place}: no column names the run, as run_id would: each row is a run, and its number its id"
+        self.row_names = list(map(table.row_name, range(table.rows)))
+        seen: Counter[tuple[str, str]] = Counter()
+        for project, digest in zip(self.projects, self._digests(), strict=True):
+            seen[project, digest] += 1
+            number = seen[project, digest]
+            self.ids.append(digest if number == 1 else f"{digest}-{number}")
+        note = (
+            f"{table.place}: no column names the run, as run_id would: each row is a run, known again by its texts and "
+            "whole numbers"
+        )
+        if equal := sum(number - 1 for number in seen.values()):
+            verb = "equals another one" if equal == 1 else "equal others"
+            note += f"; {plural(equal, 'row')} {verb} in these, and {'is' if equal == 1 else 'are'} told by the order"
         if parts.step is not None:
             note += f", although there are steps in {parts.step!r}"
         table.notes.append(note)
+
+    def _digests(self) -> list[str]:
+        """A digest for each row, by the rule at the head of this module."""
+        table = self.table
+        changing = {*roles.find_all(table.names, roles.CHANGING), self.parts.items}
+        rows: list[list[str]] = [[] for _ in range(table.rows)]
+        for name in sorted(set(table.names) - changing):
+            if roles.stripped(name, roles.METRIC_PREFIXES):
+                continue
+            column = self._column(name)
+            if column.is_numeric and column.values.dtype != bool:
+                if roles.is_result(name) or not _are_whole(column):
+                    continue
+            for row, cell in zip(rows, column.cells(), strict=True):
+                is_list = isinstance(cell, list) or (isinstance(cell, str) and cell[:1] == "[")
+                is_fraction = isinstance(cell, float) and not cell.is_integer()
+                if cell is not None and not is_fraction and not (is_list and roles.is_result(name)):
+                    row += [name, setting(cell)]
+        return [hashlib.sha256(json.dumps(row).encode()).hexdigest()[:12] for row in rows]
 
     def _not_unique(self) -> UsageError:
         repeated = np.flatnonzero(np.bincount(self.numbers) > 1).tolist()
@@ -200,13 +272,17 @@ class _Reading:
             if isinstance(steps, int):
                 problem = problem or f"{table.row_name(steps)} has the step {column.cell(steps)!r} in {name!r}"
                 continue
-            parts.step, self.steps, self.has_step = name, steps, ~column.empty
+            negative = ~column.empty & (steps < 0)
+            parts.step, self.steps, self.has_step = name, steps, ~column.empty & ~negative
             greatest = np.full(len(self.ids), -1, np.int64)
             np.maximum.at(greatest, self.numbers[self.has_step], steps[self.has_step])
             self.last_steps = {number: step for number, step in enumerate(greatest.tolist()) if step >= 0}
             if len(candidates) > 1:
                 others = listed([other for other in candidates if other != name])
                 table.notes.append(f"{table.place}: steps are those of {name!r}; {others} is read as any other column")
+            if negative.any():
+                rows = plural(int(negative.sum()), "row")
+                table.notes.append(f"{table.place}: {rows} with a negative step count for last values alone")
             if missing := int(column.empty.sum()):
                 table.notes.append(
                     f"{table.place}: {plural(missing, 'row')} without a step count for last values alone"
@@ -398,7 +474,7 @@ class _Reading:
         state: State = "finished" if parts.state is None else roles.state_of(state_cell) or "running"
         return TrackedRun(
             id=self.ids[number],
-            project=self.project,
+            project=self.projects[number],
             name=_text(cell(parts.name)),
             settings={setting: first[column].cell(number) for column, setting in parts.settings.items()},
             state=state,
@@ -415,6 +491,7 @@ class _Reading:
             ended_at=roles.seconds_of(None if parts.ended is None else last[parts.ended].cell(number)),
             code=_text(cell(parts.code)),
             place=self.table.place,
+            row=self.row_names[number] if self.row_names else "",
         )
 
     def _items(self, cell: Any, number: int) -> list[float] | None:
@@ -428,10 +505,16 @@ class _Reading:
                 listed = None
         if isinstance(listed, np.ndarray | tuple):
             listed = np.asarray(listed).tolist()
-        if not isinstance(listed, list) or not all(isinstance(value, int | float) for value in listed):
+        results = numbers.results(listed)
+        if results is None:
             problem = f"{self.table.place}: {self.parts.items!r} of the run {self.ids[number]!r} is no list of numbers"
             raise UsageError(problem, "write one as [1, 0, 1]")
-        return [float(value) for value in listed]
+        return results
+
+
+def _are_whole(column: Column) -> bool:
+    values = column.values[~column.empty].astype(np.float64)
+    return bool((np.isfinite(values) & (values == np.floor(values))).all())
 
 
 def _id_text(cell: Any) -> str:
@@ -443,14 +526,13 @@ def _text(cell: Value) -> str:
 
 
 def _whole(column: Column) -> NDArray[np.int64] | int:
-    """(rows,) the cells as whole numbers that are not negative, 0 where they are empty; or the first row that has
-    none."""
+    """(rows,) the cells as whole numbers, 0 where they are empty; or the first row that has another value."""
     values, filled = column.values, ~column.empty
     if values.dtype.kind == "i":
-        wrong = filled & (values < 0)
+        wrong = np.zeros(len(values), bool)
     elif values.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
-            wrong = filled & ~((values >= 0) & (values == np.floor(values)) & (values < 2**53))
+            wrong = filled & ~((values == np.floor(values)) & (np.abs(values) < 2**53))
     else:
         wrong = filled
     if wrong.any():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source
-from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects, plain
+from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, fractions, objects, plain
 from lrurun.trackers.tables.reader import TableReader
 
 _NAME = "frame"
@@ -37,10 +37,6 @@ class FrameReader(TableReader):
 
     def table(self) -> MemoryTable:
         return read(self.source)
-
-    @property
-    def project(self) -> str:
-        return self.source.name or _NAME
 
 
 def read(source: Source) -> MemoryTable:
@@ -135,5 +131,5 @@ def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
     if kinds == {bool}:  # a column of objects
         return np.array([bool(value) for value in values], bool)
     if kinds and kinds <= {int, float}:
-        return np.array([np.nan if value is None else value for value in values], np.float64)
+        return fractions(values)
     return objects(values)

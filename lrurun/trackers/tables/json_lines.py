@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from lrurun.errors import UsageError
 from lrurun.trackers import Source, flat
-from lrurun.trackers.tables.columns import Column, MemoryTable, objects
+from lrurun.trackers.numbers import number
+from lrurun.trackers.tables.columns import Column, MemoryTable, fractions, objects
 from lrurun.trackers.tables.reader import TableReader
 from lrurun.trackers.tables.text_lines import TextLines, first_bytes
 
 _AT_ONCE = 10_000
 """How many rows are made columns at once."""
-_WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+_WORDS = ("NaN", "Infinity", "-Infinity")
 """What trackers write for numbers that JSON does not have."""
 _TYPES = {bool: "true or false", int: "numbers", float: "numbers", str: "texts", list: "lists"}
 
@@ -131,7 +132,7 @@ def _part(cells: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     if types == {int} and all(abs(cell) < 2**63 for cell in cells if cell is not None):
         return np.array([0 if cell is None else cell for cell in cells], np.int64), empty
     if types and types <= {int, float}:
-        return np.array([np.nan if cell is None else float(cell) for cell in cells]), empty
+        return fractions(cells), empty
     if types == {bool}:
         return np.array([bool(cell) for cell in cells], bool), empty
     return objects(cells), empty
@@ -167,7 +168,7 @@ def _mixed(name: str, column: Column, lines: NDArray[np.uint32], place: str, not
     cells = [column.values[row] for row in rows]
     if cells and all(cell in _WORDS if isinstance(cell, str) else type(cell) in (int, float) for cell in cells):
         values = np.zeros(len(lines))
-        values[rows] = [_WORDS[cell] if isinstance(cell, str) else cell for cell in cells]
+        values[rows] = [number(cell) for cell in cells]
         return Column(values, column.empty)
     first: dict[str, int] = {}
     for row, cell in zip(rows, cells, strict=True):

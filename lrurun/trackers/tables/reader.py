@@ -34,16 +34,11 @@ class TableReader:
             LrurunError: it cannot be read.
         """
 
-    @property
-    def project(self) -> str:
-        """The project of the runs: the stem of the file."""
-        return self.source.path.stem
-
     def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
         """The runs in the order of the table."""
         table = self.table()
         self._notes = table.notes
-        return forms.runs(table, self.source, self.project, curves)
+        return forms.runs(table, self.source, curves)
 
     def notes(self) -> Sequence[str]:
         """Sentences on what the last reading left out or had to interpret."""

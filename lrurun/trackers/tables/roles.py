@@ -5,14 +5,18 @@ Case does not matter, and blanks and hyphens count as underscores.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from lrurun.trackers import State, Value
+from lrurun.trackers.numbers import number
 
 RUN = ("run_id", "_run_id", "run_uuid", "id", "run")
 """Columns that name the run: the first one whose cells repeat, where there are steps, else the first one."""
+PROJECT = ("project", "experiment", "experiment_name")
+"""Columns with the project of a run, the first one that is there. They stay settings, as they may say what varies."""
 STEP = (
     *("_step", "step", "global_step", "trainer/global_step", "train/global_step", "training_iteration"),
     *("iteration", "iter", "epoch"),
@@ -25,6 +29,16 @@ ENDED = ("end_time", "ended", "ended_at", "finished_at")
 CODE = ("tags.mlflow.source.git.commit", "git_commit", "git.commit", "commit")
 METRIC, VALUE = "metric", "value"
 """Columns of a table with a row for each value of a metric."""
+CHANGING = (
+    *(*STATE, *ENDED, *STEP, "runtime", "_runtime", "duration", "elapsed", "elapsed_time", "walltime", "wall_time"),
+    *("timestamp", "_timestamp", "updated", "updated_at", "last_updated", "heartbeat", "heartbeat_at"),
+    *("tags", "notes", "note", "comment", "comments", "description"),
+)
+"""Columns whose cells change as a run goes on, or when people write about it."""
+_RESULTS = frozenset(
+    "test val valid validation eval dev acc accuracy loss error errors score reward return correct wrong".split()
+)
+"""Words in the names of results."""
 SETTING_PREFIXES = ("params.", "config.", "config/")
 METRIC_PREFIXES = ("metrics.", "summary.", "summary/")
 
@@ -52,6 +66,11 @@ _MILLISECONDS = 1e11
 def plain(name: str) -> str:
     """A name as it is compared."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def is_result(name: str) -> bool:
+    """Whether the name of a column of numbers says that it is the result of a run."""
+    return not _RESULTS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
 
 
 def find_all(names: Iterable[str], known: Sequence[str], *, without: Iterable[str | None] = ()) -> list[str]:
@@ -88,7 +107,10 @@ def seconds_of(cell: Value) -> float | None:
     if isinstance(cell, bool):
         return None
     if isinstance(cell, int | float):
-        return cell / 1000 if cell > _MILLISECONDS else float(cell)
+        seconds = number(cell)
+        if seconds is None or not math.isfinite(seconds):
+            return None
+        return seconds / 1000 if seconds > _MILLISECONDS else seconds
     if not isinstance(cell, str):
         return None
     try:

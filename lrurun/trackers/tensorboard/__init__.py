@@ -10,7 +10,7 @@ from msgspec import structs
 
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source, State, TrackedRun, documents, flat, yaml
-from lrurun.trackers.folders import is_seen, settings_in
+from lrurun.trackers.folders import check_project, is_seen, settings_in
 from lrurun.trackers.lrurun_exports import ExportedRuns, of_event_file
 from lrurun.trackers.tensorboard.content import Content, read
 from lrurun.trackers.tensorboard.folders import EVENTS, event_files, in_order, parts_of_runs
@@ -54,6 +54,7 @@ class TensorBoardReader:
 
     def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
         """Yields the runs in the order in which they started."""
+        check_project(self._source, ())  # it has none
         loaded = messages(self._source.name)
         notes: dict[str, None] = {}
 

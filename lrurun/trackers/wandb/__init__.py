@@ -25,8 +25,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from lrurun.errors import UsageError, listed, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, documents, plain, yaml
-from lrurun.trackers.folders import Names, is_seen, items_in, walk
+from lrurun.trackers import Curve, Source, State, TrackedRun, documents, numbers, plain, yaml
+from lrurun.trackers.folders import Names, check_project, is_seen, items_in, walk
 from lrurun.trackers.wandb import nested
 from lrurun.trackers.wandb.records import MAGIC, RecordFile
 
@@ -78,7 +78,8 @@ class WandbReader:
     def notes(self) -> Sequence[str]:
         notes = [f"{listed(places)}: {note}" for note, places in self._places.items()]
         for project, count in self._other_projects.items():
-            notes.append(f"{plural(count, 'run')} of the project {project!r} left out")
+            of_project = f"of the project {project!r}" if project else "without a project"
+            notes.append(f"{plural(count, 'run')} {of_project} left out")
         if self._quoted:
             names = listed(sorted(self._quoted))
             notes.append(f"keys with dots that nested ones are named like are written in quotes: {names}")
@@ -106,10 +107,11 @@ class WandbReader:
         groups: dict[tuple[str, str], list[_Folder]] = {}
         for folder in folders:
             folder.identify()
-            if self.source.project and folder.project and folder.project != self.source.project:
+            if self.source.project not in ("", folder.project):
                 self._other_projects[folder.project] = self._other_projects.get(folder.project, 0) + 1
             else:
                 groups.setdefault((folder.project, folder.id), []).append(folder)
+        check_project(self.source, {*self._other_projects, *(project for project, _ in groups)})
         return list(groups.values())
 
 
@@ -312,9 +314,9 @@ class _Run:
         for item in row.item:
             path, text = _path(item), item.value_json
             if path == ("_step",):
-                step = int(float(text))
+                step = numbers.step(_json(text))
             elif path == ("_timestamp",):
-                self.ended_at = float(text)
+                self.ended_at = _finite(_json(text))
             elif not path[0].startswith("_"):
                 try:
                     values.append((path, float(text)))  # JSON of numbers, also NaN and Infinity
@@ -339,9 +341,13 @@ class _Run:
         """Adds the numbers in a table; takes a list of results of items."""
         if isinstance(value, dict):
             inner = nested.leaves({path[-1]: value}, path[:-1])
-            values += [(longer, float(number)) for longer, number in inner if _is_number(number)]
+            values += [
+                (longer, number)
+                for longer, leaf in inner
+                if _is_number(leaf) and (number := numbers.number(leaf)) is not None
+            ]
         elif isinstance(value, list) and ".".join(path) == items:
-            self.items = _numbers(value) or self.items
+            self.items = numbers.results(value) or self.items
 
     # Files beside it
 
@@ -353,12 +359,12 @@ class _Run:
             nested.put(self.config, (key,), value)
         if isinstance(summary, dict):
             self.summary = summary
-            if _is_number(step := summary.get("_step")):
-                self.last_step = int(step)
-            if _is_number(time := summary.get("_timestamp")):
-                self.ended_at = float(time)
+            if (step := numbers.step(summary.get("_step"))) is not None:
+                self.last_step = step
+            if (time := _finite(summary.get("_timestamp"))) is not None:
+                self.ended_at = time
             listed = summary.get(items) if items else None
-            self.items = _numbers(listed) if isinstance(listed, list) else self.items
+            self.items = numbers.results(listed) if isinstance(listed, list) else self.items
         if folder.log is None:
             self.state, self.state_text = "finished", ""
             self.notes.append("has no .wandb file, which would say how the run ended: it counts as finished")
@@ -400,11 +406,11 @@ class _Run:
         """Last values of the history, and those of the summary that it does not have."""
         last, other = dict(self.last), []
         for path, value in nested.leaves(self.summary):
-            if path[0].startswith("_") or not _is_number(value):
+            if path[0].startswith("_") or not _is_number(value) or (number := numbers.number(value)) is None:
                 continue
             if path not in last:
-                last[path] = float(value)
-            elif last[path] != value and not (np.isnan(last[path]) and np.isnan(value)):
+                last[path] = number
+            elif last[path] != number and not (np.isnan(last[path]) and np.isnan(number)):
                 other.append(".".join(path))
         if other:
             names = listed(sorted(other))
@@ -436,11 +442,10 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _numbers(values: Any) -> list[float] | None:
-    """A list of numbers; None of anything else."""
-    if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
-        return None
-    return [float(value) for value in values]
+def _finite(value: Any) -> float | None:
+    """A time in seconds; None if it is none."""
+    time = numbers.number(value)
+    return time if time is not None and np.isfinite(time) else None
 
 
 def _seconds(text: Any) -> float | None:

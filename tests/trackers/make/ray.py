@@ -19,11 +19,12 @@ PACKAGES = ["ray[tune]==2.60.0"]
 
 def write(folder: Path) -> None:
     """An experiment with trials that end well, fail after a report and before any, report NaN and add a metric late;
-    one that a scheduler stops; one whose process is killed.
+    one that a scheduler stops; one that meets a rule of its experiment, and one that says itself that it is done;
+    one whose process is killed.
 
     `acc` after report i (from 1 on) is seed / 10 + i / 100.
     """
-    for experiment in ("ladder", "stopped", "killed"):
+    for experiment in ("ladder", "stopped", "rule", "killed"):
         program = f"from tests.trackers.make.ray import tune; tune({experiment!r}, {str(folder)!r})"
         process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
         if process.wait() and experiment != "killed":
@@ -46,6 +47,8 @@ def tune(experiment: str, folder: str) -> None:
             metrics = {"acc": seed / 10 + report / 100, "nested": {"loss": 1 / report}, "text": "x", "flag": True}
             if seed == 1 and report == 2:
                 metrics |= {"late": 5.0, "acc": float("nan"), "infinite": float("inf")}
+            if experiment == "rule" and seed == 1 and report == 2:
+                metrics["done"] = True
             if seed == 3 and report == 3:
                 raise RuntimeError("broken late")
             if experiment == "killed" and report == 3:
@@ -61,13 +64,20 @@ def tune(experiment: str, folder: str) -> None:
         scheduler = MedianStoppingRule(
             time_attr="training_iteration", metric="acc", mode="max", grace_period=1, min_samples_required=1
         )
+    if experiment == "rule":
+        space["seed"] = tune.grid_search([5, 0, 1])
     if experiment == "killed":
         space |= {"seed": 0, "parent": os.getpid()}
     tune.Tuner(
         program,
         param_space=space,
         tune_config=tune.TuneConfig(max_concurrent_trials=1, scheduler=scheduler),
-        run_config=tune.RunConfig(name=experiment, storage_path=folder, verbose=0),
+        run_config=tune.RunConfig(
+            name=experiment,
+            storage_path=folder,
+            verbose=0,
+            stop={"acc": 0.5, "nested/loss": 2} if experiment == "rule" else None,
+        ),
     ).fit()
 
 
