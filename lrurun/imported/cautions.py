@@ -165,8 +165,8 @@ def unequal_code(members: Members, pairs: Pairs) -> Iterator[Caution]:
     yield from _versions(members, pairs, lambda run: run.run.code, "unequal code", "Compared runs used unequal code")
 
 
-_OF_PLACES = ("csv", "jsonl", "parquet", "frame", "lightning", "dvclive")
-"""Sources whose projects are names of files and folders alone, as of one for each rung."""
+_OF_PLACES = ("lightning", "dvclive")
+"""Sources whose projects are names of folders alone, as of one for each rung."""
 
 
 def several_projects(members: Members, pairs: Pairs) -> Iterator[Caution]:

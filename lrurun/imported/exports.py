@@ -68,4 +68,7 @@ def settings_apart(differences: Sequence[str], runs: Sequence[TrackedRun]) -> li
     that their ladder declares; of runs that it had imported before, those of their settings."""
     if not runs or any(run.exported is None for run in runs):
         return list(differences)
-    return [path for path in differences if path.startswith(conditions.PREFIX)]
+    prefix = conditions.PREFIX
+    while all(f"{prefix}{name}" in run.settings for name in (_RUNG, *_LADDER[:2]) for run in runs):
+        prefix += conditions.PREFIX  # it was an export before
+    return [path for path in differences if path.startswith(prefix)]

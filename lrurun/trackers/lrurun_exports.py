@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import structs
 
@@ -36,6 +36,32 @@ def of_event_file(texts: Mapping[str, str]) -> dict[str, str]:
         }
         return about | {f"{PREFIX}{name}": texts[name] for name in ("state", "renamed") if name in texts}
     return {}
+
+
+_OF_TABLE = frozenset(("id", "fingerprint", "rung", "stage", "seed", "state", "superseded", "excluded"))
+"""The columns by which a table of runs is one that lrurun has written."""
+
+
+def is_own_table(names: Collection[str]) -> bool:
+    """Whether a table with columns of these names is one of the runs of a ledger."""
+    return _OF_TABLE.issubset(names)
+
+
+def of_table(runs: Iterable[TrackedRun], notes: list[str]) -> Iterator[TrackedRun]:
+    """The runs of such a table without those that no report counts, which `notes` get; a diverged run has NaN in the
+    place of its scores, so that it ranks below all others."""
+    left_out: dict[str, int] = {}
+    for run in runs:
+        about = {name: str(value).lower() for name in _OF_TABLE if (value := run.settings.get(name)) is not None}
+        if reason := _left_out(about):
+            left_out[reason] = left_out.get(reason, 0) + 1
+            continue
+        if run.state_text == "diverged":
+            scores = [name for name, value in run.settings.items() if value is None and name.startswith(_SCORES)]
+            settings = run.settings | dict.fromkeys(scores, math.nan)
+            run = structs.replace(run, settings=settings, state=_STATES["diverged"])
+        yield run
+    notes += _sentences(left_out)
 
 
 def names_in_export(names: Collection[str] | None, texts: Mapping[str, str]) -> Collection[str] | None:
@@ -81,7 +107,11 @@ class ExportedRuns:
 
     def sentences(self) -> list[str]:
         """How many runs are left out, and why."""
-        return [f"{plural(count, 'run')} left out: {reason}" for reason, count in self._left_out.items()]
+        return _sentences(self._left_out)
+
+
+def _sentences(left_out: Mapping[str, int]) -> list[str]:
+    return [f"{plural(count, 'run')} left out: {reason}" for reason, count in left_out.items()]
 
 
 def _left_out(about: Mapping[str, str]) -> str:
