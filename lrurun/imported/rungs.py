@@ -186,10 +186,11 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
 
 
 def named(ladder: Ladder, runs: Sequence[TrackedRun]) -> set[str]:
-    """The names that the conditions of rungs compare."""
+    """The names that the conditions of rungs compare, without what may stand before settings."""
     names = conditions.names_of(understanding.paths_of(runs))
     parsed = [conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where") for rung in ladder.rungs]
-    return {comparison.name for condition in parsed for comparison in comparisons(condition)}
+    found = {comparison.name for condition in parsed for comparison in comparisons(condition)}
+    return {name.removeprefix(conditions.PREFIX) for name in found}
 
 
 def _where(ladder: Ladder, name: str) -> str:
