@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.imported import rungs
+from lrurun.errors import UsageError
+from lrurun.imported import rungs, understanding
+from lrurun.trackers import Source
+from lrurun.trackers.optuna import OptunaReader
 from tests.harness.machine import Machine
 from tests.harness.tracked_runs import tracked
 from tests.trackers.reader_output import FILES
@@ -58,12 +61,20 @@ def test_projects_make_rungs(tmp_path: Path) -> None:
     assert "projects" not in machine.run("report", "k", "--details").stdout
 
 
+def test_the_one_objective_of_a_search_is_the_score() -> None:
+    runs = [tracked(f"r{k}", last={"value": 0.5, "intermediate_value": 0.4}, objective="value") for k in range(3)]
+    assert understanding.chosen_metric(runs, None) == "value"
+    of_test = [tracked(last={"value": 0.5, "test_acc": 0.5}, objective="value")]
+    assert understanding.chosen_metric(of_test, None) == "test_acc", "a score of the test split comes before it"
+    for other in ("", "cost"):
+        with pytest.raises(UsageError, match="which is the score"):
+            understanding.chosen_metric([*runs, tracked("x", last={"value": 0.1}, objective=other)], None)
+
+
 @pytest.mark.parametrize("file", ["studies.db", "journal.log"])
-def test_the_objective_of_optuna_is_the_score(file: str, tmp_path: Path) -> None:
-    done = Machine(tmp_path).run(
-        *("import", str(FILES / "optuna" / file), "--project", "norms", "--by", "norm", "--dry-run"), code=None
-    )
-    assert 'metric = "value"' in done.stdout, done.stderr
+def test_objectives_of_optuna(file: str) -> None:
+    found = {run.project: run.objective for run in OptunaReader(Source(name=str(FILES / "optuna" / file))).runs()}
+    assert found["norms"] == "value"
 
 
 def test_a_setting_of_single_runs_is_named(tmp_path: Path) -> None:
