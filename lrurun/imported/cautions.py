@@ -7,17 +7,21 @@ Reports have their own on missing runs and unequal shares of them, and on verdic
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lrurun.config import metric_names
 from lrurun.errors import plural
-from lrurun.imported import understanding
+from lrurun.imported import scoring, understanding
+from lrurun.imported.understanding import is_number
 from lrurun.instances.import_record import Caution
-from lrurun.ledger.where.grammar import comparable
+from lrurun.judging import ranks
+from lrurun.judging.statistics import ALPHA
+from lrurun.ledger.where.grammar import comparable, in_floats
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -68,6 +72,7 @@ def of_import(
     cautions = [
         *best_of_test(table),
         *split_of_score(table),
+        *mixed_units(members, table),
         *others,
         *only_values(members, table),
         *unequal_budgets(members, pairs, table),
@@ -111,9 +116,23 @@ def split_of_score(table: ImportTable) -> Iterator[Caution]:
     yield Caution(short=f"the score is of {split}", full=full)
 
 
+def mixed_units(members: Members, table: ImportTable) -> Iterator[Caution]:
+    """A caution on rungs with scores of at most 1 % where others are above 1.5 %, by the word of the user."""
+    above, fractions = scoring.fractions_among([run for runs in members.values() for run in runs], table)
+    if table.per_cent and above is not None and fractions:
+        small = {run.key for run in fractions}
+        yield Caution(
+            short="per cent and fractions",
+            full=f"All values of {table.metric} are read as per cent, and those of {plural(len(fractions), 'run')} are "
+            f"at most 1, as fractions are: {_listed([run.label for run in fractions])}.",
+            rungs=tuple(rung for rung, runs in members.items() if any(run.key in small for run in runs)),
+        )
+
+
 def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Iterator[Caution]:
-    """A caution on comparisons of two rungs whose counted runs end at unequal steps: the medians differ by more than
-    1 %. Where all are scored at the same step, it is among the details, as a schedule may depend on the end."""
+    """A caution on comparisons of two rungs whose counted runs end, or have their last scores, at unequal steps: the
+    medians differ by more than 1 %. Where all are scored at the same step, it is among the details, as a schedule may
+    depend on the end."""
     ends = _last_steps(members)
     medians = {rung: statistics.median(steps) for rung, steps in ends.items()}
     unequal = {
@@ -131,26 +150,26 @@ def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Itera
         scored = f"; all are scored at step {table.at}" if at_step else ", and more steps alone may make a rung better"
         yield Caution(
             short="" if at_step else "unequal budgets",
-            full=f"Runs end at unequal steps, by the medians of rungs: {listed}{scored}.",
+            full=f"Runs end, or have their last scores, at unequal steps, by the medians of rungs: {listed}{scored}.",
             rungs=rungs,
         )
 
 
 def early_ends(members: Members) -> Iterator[Caution]:
-    """A caution on rungs with counted runs that end before nine tenths of the median of their rung: trackers may call a
-    run finished that was killed."""
+    """A caution on rungs with counted runs that end, or have their last score, before nine tenths of the median of
+    their rung: trackers may call a run finished that was killed."""
     sentences, rungs = [], []
     for rung, steps in _last_steps(members).items():
         median = statistics.median(steps)
-        early = [run.label for run in members[rung] if run.has_result and 0 < run.step < _EARLY * median]
+        early = [run.label for run in members[rung] if run.has_result and 0 < run.end < _EARLY * median]
         if early:
             rungs.append(rung)
             sentences.append(f"{rung} {len(early)} of {len(steps)} with a median of {median:,.0f}: {_listed(early)}")
     if sentences:
         yield Caution(
             short="runs that end early",
-            full="Runs end before nine tenths of the steps of their rung, stopped early or killed: "
-            f"{_listed(sentences, '; ')}.",
+            full="Runs end, or have their last score, before nine tenths of the steps of their rung, as if they were "
+            f"stopped early or killed: {_listed(sentences, '; ')}.",
             rungs=tuple(rungs),
         )
 
@@ -214,29 +233,26 @@ def varying_settings(
     members: Members, pairs: Pairs, table: ImportTable, settings: Collection[str]
 ) -> Iterator[Caution]:
     """Cautions on settings with several values among the counted runs of a rung, without the seed, scores and what is
-    chosen. One whose values have equal shares in all rungs that are compared with it is among the details."""
+    chosen. One whose values are alike in all rungs that are compared with it is among the details.
+
+    Values are alike if each has the same share in both rungs. Numbers that vary in both, and of which more than half
+    are different, as of a random search, are alike unless the ranges do not overlap, or the rank test of verdicts finds
+    a difference at 5 %.
+    """
     left_out = {table.seed, table.metric, table.metric_for_choice, table.items, *table.choose}
     unbalanced: dict[str, list[str]] = {}
     balanced: dict[str, list[str]] = {}
     for name in settings:
         if name in left_out:
             continue
-        counts = {
-            rung: Counter(comparable(run.run.settings.get(name)) for run in runs if run.has_result)
-            for rung, runs in members.items()
+        values = {
+            rung: [run.run.settings.get(name) for run in runs if run.has_result] for rung, runs in members.items()
         }
-        texts = {
-            comparable(value): understanding.text_of(value)
-            for runs in members.values()
-            for value in [run.run.settings.get(name) for run in runs]
-        }
-        for rung, count in counts.items():
-            if len(count) > 1:
-                others = [other for pair in pairs if rung in pair for other in pair if counts.get(other)]
-                equal = all(_shares(counts[other]) == _shares(count) for other in others)
-                (balanced if equal else unbalanced).setdefault(rung, []).append(
-                    f"{name} ({_listed([texts[value] for value in count])})"
-                )
+        for rung, of_rung in values.items():
+            if len(set(map(comparable, of_rung))) > 1:
+                others = [other for pair in pairs if rung in pair for other in pair if values.get(other)]
+                equal = all(_alike(of_rung, values[other]) for other in others)
+                (balanced if equal else unbalanced).setdefault(rung, []).append(f"{name} ({_shown_values(of_rung)})")
     if unbalanced:
         yield Caution(
             short="settings vary within rungs",
@@ -333,14 +349,36 @@ def only_values(members: Members, table: ImportTable) -> Iterator[Caution]:
 
 
 def _last_steps(members: Members) -> dict[str, list[int]]:
-    """Rung -> the last steps of its counted runs, where they are known."""
-    ends = {rung: [run.step for run in runs if run.has_result and run.step > 0] for rung, runs in members.items()}
+    """Rung -> the last steps of the scores of its counted runs, where they are known, else of the runs."""
+    ends = {rung: [run.end for run in runs if run.has_result and run.end > 0] for rung, runs in members.items()}
     return {rung: steps for rung, steps in ends.items() if steps}
+
+
+def _alike(mine: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether a setting has alike values in two rungs, see `varying_settings`."""
+    counts = [Counter(map(comparable, values)) for values in (mine, other)]
+    are_numbers = all(is_number(value) and math.isfinite(in_floats(value)) for value in (*mine, *other))
+    are_drawn = are_numbers and 2 * len(counts[0] | counts[1]) > len(mine) + len(other)
+    if not are_drawn or min(map(len, counts)) < 2:
+        return _shares(counts[0]) == _shares(counts[1])
+    if max(mine) < min(other) or max(other) < min(mine):
+        return False
+    p = ranks.p_values(tuple(map(in_floats, mine)), tuple(map(in_floats, other))).two_sided
+    return p > ALPHA
 
 
 def _shares(counts: Counter[str]) -> dict[str, Fraction]:
     """Value -> its share."""
     return {value: Fraction(count, counts.total()) for value, count in counts.items()}
+
+
+def _shown_values(values: Sequence[Any]) -> str:
+    """The values of a setting; of many numbers, their range."""
+    texts = {comparable(value): understanding.text_of(value) for value in values}
+    if len(texts) > _SHOWN and all(map(is_number, values)):
+        numbers = list(map(in_floats, values))
+        return f"{min(numbers):.4g} to {max(numbers):.4g}, median {statistics.median(numbers):.4g}"
+    return _listed(texts.values())
 
 
 def _listed(names: Collection[str], separator: str = ", ") -> str:

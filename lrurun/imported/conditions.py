@@ -112,7 +112,11 @@ def equals(name: str, value: Value, others: Iterable[Value] = (), *, is_setting:
     written = _name(name) if is_setting else name
     if value is None:
         return f"not ({written} = '' or {written} != '')"
-    different = {comparable(other): other for other in others if other is not None}
+    # only a text and what is no text may be written alike
+    is_text = isinstance(value, str)
+    different = {
+        comparable(other): other for other in others if other is not None and isinstance(other, str) != is_text
+    }
     different.pop(comparable(value), None)
     texts = [other for other in (value, *different.values()) if isinstance(other, str)]
     plain = f"{written} = {_written(value, name, texts)}"

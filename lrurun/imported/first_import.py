@@ -71,7 +71,8 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
                 f"--by {','.join(by)}: all runs have {_shown_values(made[0].values)}, so that there is one rung",
                 f"settings that vary: {_listed_settings(understanding.varying(light, known)) or 'none'}",
             )
-    varied = [each for each in understanding.varying(light, {*known, table.seed}) if each.name not in by]
+    varying = understanding.varying(light, {*known, table.seed}, with_drawn=True)
+    varied = [each for each in varying if each.name not in by]
     text = document.text(
         request.task,
         _title(by, declared),

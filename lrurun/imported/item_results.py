@@ -34,11 +34,27 @@ def checked(placed: Sequence[Placed], table: ImportTable) -> tuple[list[Placed],
             faults.append(f"{place.scored.label}: {fault}" if fault else "")
         kept.append(place)
     shown = [fault for fault in faults if fault]
+    missing = [place.scored.label for place in placed if _lacks_items(place, table)] if counts else []
+    cautions = []
+    if missing:
+        more = f", and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        full = (
+            f"{plural(len(missing), 'run')} with a score {'has' if len(missing) == 1 else 'have'} no per-item results, "
+            f"unlike the others: {', '.join(missing[:_SHOWN])}{more}. Verdicts on their rungs use none."
+        )
+        cautions.append(Caution(short="runs without per-item results", full=full))
     if not shown:
-        return kept, []
+        return kept, cautions
     more = f"; and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     full = f"Per-item results of {plural(len(shown), 'run')} are left out: {'; '.join(shown[:_SHOWN])}{more}."
-    return kept, [Caution(short="per-item results left out", full=full)]
+    return kept, [*cautions, Caution(short="per-item results left out", full=full)]
+
+
+def _lacks_items(place: Placed, table: ImportTable) -> bool:
+    """Whether a run that verdicts are about has a score, and no results of its items."""
+    run = place.scored
+    has_score = math.isfinite((run.result or {}).get(table.result, math.nan))
+    return place.stage == "train" and has_score and run.run.items is None
 
 
 def _fault(place: Placed, table: ImportTable, usual: int) -> str | None:

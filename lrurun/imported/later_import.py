@@ -28,7 +28,8 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
     try:
         recipe = load_recipe(str(target))
     except LrurunError as error:
-        if "import" in _keys(target):
+        keys = _keys(target)
+        if "import" in keys if keys is not None else request.document is not None or _has_table(target):
             raise
         raise _not_ours(request, file) from error
     if recipe.imported is None:
@@ -38,7 +39,18 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
     if request.name is not None and request.document is not None and request.name != recipe.task:
         raise differences.error("task", f"--name {request.name}", f'task = "{recipe.task}"')
     folder = target.parent
-    differences.check_options(given, table)
+    of_file = structs.replace(
+        given,
+        kind=None if request.frame is not None else table.from_,
+        project=table.project or None,
+        metrics_file=table.metrics_file or None,
+        items=table.items or None,
+    )
+    try:
+        differences.check_options(given, table)
+    except UsageError:
+        _check_names(request, table, of_file, folder)
+        raise
     if request.document is None and request.frame is None:
         places = sources.places(request.sources, Path())
         if places != sources.places(table.source, folder):
@@ -52,13 +64,6 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
     if request.frame is not None and table.source != (FRAME,):
         raise differences.error("source", "a data frame", f"source = {', '.join(table.source)}")
     ladder = load_ladder(_ladder_of(target))
-    of_file = structs.replace(
-        given,
-        kind=None if request.frame is not None else table.from_,
-        project=table.project or None,
-        metrics_file=table.metrics_file or None,
-        items=table.items or None,
-    )
     opened = sources.opened(table.source, of_file, folder, request.frame)
     read = sources.read(opened, sources.needed(table, opened))
     light = [run for run, _ in read.runs]
@@ -104,11 +109,20 @@ def _ladder_of(target: Path) -> str:
     return default_ladder(str(target) if paths.is_path(str(target)) else f"./{target}")
 
 
-def _keys(target: Path) -> Collection[str]:
+def _keys(target: Path) -> Collection[str] | None:
+    """The keys of a file; None if it is no TOML."""
     try:
         return decoding.load_toml(target).keys()
     except LrurunError:
-        return ()
+        return None
+
+
+def _has_table(target: Path) -> bool:
+    """Whether a file that is no TOML was that of an import before it was edited."""
+    try:
+        return "\n[import]" in target.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _not_ours(request: Request, file: str) -> UsageError:
@@ -118,6 +132,27 @@ def _not_ours(request: Request, file: str) -> UsageError:
         f"{file}: is there already, and is no file of lrurun import, which does not overwrite it",
         "choose another name: --name NAME",
     )
+
+
+def _check_names(request: Request, table: ImportTable, of_file: ImportOptions, folder: Path) -> None:
+    """Refuses options that name what no run has: that is a mistake, whatever the file says.
+
+    Raises:
+        UsageError: with the nearest name.
+    """
+    given = request.options
+    try:
+        opened = sources.opened(table.source, of_file, folder, request.frame)
+        runs = [run for run, _ in sources.read(opened, []).runs]
+    except LrurunError:  # which the file is about, too
+        return
+    for option, name in (("--metric", given.metric), ("--metric-for-choice", given.metric_for_choice)):
+        if name is not None:
+            understanding.check_metric(runs, name, option)
+    names = [("--choose", name) for name in given.choose]
+    names += [("--seed-column", given.seed)] if given.seed not in (None, NO_SEED) else []
+    for option, name in names:
+        understanding.resolved_name(name, understanding.paths_of(runs), option)
 
 
 class Differences:

@@ -27,6 +27,7 @@ from lrurun.imported import (
     rungs,
     scoring,
     sources,
+    steps,
     understanding,
 )
 from lrurun.imported.earlier import Earlier
@@ -107,12 +108,17 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             "name another metric or step, or import finished runs",
         )
     scoring.check_best(scored, table, "--at best" if basis.is_new else f"{shown(basis.target)} [import], at")
+    per_cent = basis.request.get("per_cent")
+    option = "--no-per-cent" if per_cent is False else "--per-cent" if per_cent else "--unit %"
+    word = option if basis.is_new else f"{basis.recipe.path} [import], per_cent"
+    scoring.check_unit(scored, table, word=word, is_asked=not basis.is_new or per_cent is True)
     vanished_runs = earlier.vanished(basis.earlier, scored, table, basis.target.parent)
     # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
     counted_again = [] if basis.is_new else vanished_runs.counted
     vanished = [earlier.scored_again(run, table) for run in counted_again]
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
+    rungs.check_choice(table.choose, ladder, [run.run for run in everything])
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
     titles = rungs.titles_of([run.run for run in scored])
     outside = [titles[index] for index in sorted_runs.outside if index < len(scored)]
@@ -121,7 +127,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             name: [pair for index in found if index < len(scored) and (pair := of_metric[index]) is not None]
             for name, found in sorted_runs.members.items()
         }
-        if (error := scoring.step_to_name(by_rung, table, metric)) is not None:
+        if (error := steps.step_to_name(by_rung, cautions.compared(ladder), table, metric)) is not None:
             raise error
     known = {run.key: run.run.seed for run in basis.earlier}
     gone = {run.key: run for run in counted_again}
@@ -211,7 +217,7 @@ def _planned(
     everything = [run for runs in tracked.values() for run in runs]
     left_out = {table.seed, *understanding.metrics(everything)}
     settings = {name: rungs.settings_of(runs, left_out) for name, runs in tracked.items()}
-    compared = [each.name for each in understanding.varying(everything, left_out)]
+    compared = [each.name for each in understanding.varying(everything, left_out, with_drawn=True)]
     resolved = []
     differing: dict[str, list[str]] = {}
     for rung in plan.rungs:

@@ -6,8 +6,9 @@ Where `choose` has settings, each combination of them has its own seeds in a run
    source. A number that an earlier import gave a run stays, and new runs get the smallest numbers that are free. A run
    of several rungs has one number.
 2. **A seed column** gives the seeds. A run that is missing and has no valid one is numbered above the others.
-3. **Several runs of one rung and seed.** Of those without a result, none counts beside one with a result, which is
-   taken for another attempt at the same; without such a one, the latest counts. If several have results, `repeat`
+3. **Several runs of one rung and seed.** Of those without a score, none counts beside one with a score, which is taken
+   for another attempt at the same, whether crashed runs are missing or failures; without such a one, the latest failure
+   counts, else the latest missing run. If several have scores, `repeat`
    decides; without it, that is an error. "latest": by the time of their end, else of their start, if all of them have
    it, else the last in the source. "mean": one run with the mean of their results, and without curves; if one of them
    diverged or has NaN, it has no usable result either. "all": the first keeps its seed, the others get the next free
@@ -27,7 +28,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from lrurun import floats
+from lrurun.config.imported import validation_metrics
 from lrurun.errors import UsageError, plural
+from lrurun.imported import understanding
 from lrurun.imported.choosing import combination
 from lrurun.imported.scoring import BEST_STEP
 from lrurun.instances.import_record import Caution
@@ -110,7 +113,9 @@ def seeded(
         for seed, of_seed in _by_seed(members).items():
             several = _without_vanished(of_seed, vanished, table)
             yielding |= {placed.key for placed in of_seed} - {placed.key for placed in several}
-            with_result = [placed for placed in several if placed.run.has_result]
+            with_result = [placed for placed in several if placed.run.state == "done"]
+            if not with_result:  # all failures rank alike
+                with_result = [_latest(failed)] if (failed := [p for p in several if p.run.has_result]) else []
             if len(with_result) > 1:
                 repeated[group, seed] = with_result
             else:
@@ -123,7 +128,9 @@ def seeded(
             f"{plural(len(yielding), 'run')} of earlier imports {verb} to others of the same rung and seed"
         )
     if left_out:
-        sentences.append(f"{plural(len(left_out), 'missing run')} left out: another run has the same rung and seed")
+        sentences.append(
+            f"{plural(len(left_out), 'run')} without a score left out: another run has the same rung and seed"
+        )
     parts: dict[RunKey, tuple[RunKey, ...]] = {}
     if repeated and not table.repeat:
         raise _several(repeated, rungs, table)
@@ -321,26 +328,31 @@ def _several(
         )
     else:
         hint = "say which count with --repeat latest, mean or all"
-        if differing := _differing([placed.run for several in repeated.values() for placed in several[:2]], table):
+        if differing := _differing(list(repeated.values()), table):
             names = ", ".join(differing[:_SHOWN]) + ", ..." * (len(differing) > _SHOWN)
-            hint += f", or make them other rungs: {names} {'differs' if len(differing) == 1 else 'differ'} between them"
+            choose = f"--choose {','.join(differing[:_SHOWN])}"
+            if not table.metric_for_choice:
+                known = understanding.metrics([run.run for runs in rungs.values() for run in runs])
+                choose += f" --metric-for-choice {next(iter(validation_metrics(known, table.metric)), 'M')}"
+            hint = (
+                f"{names} {'differs' if len(differing) == 1 else 'differ'} between them: let validation choose with "
+                f"{choose}, make other rungs of them, or {hint}"
+            )
     return UsageError(f"several runs of one rung and seed: {'; '.join(lists[:_SHOWN])}{more}", hint)
 
 
-def _differing(pairs: Sequence[ScoredRun], table: ImportTable) -> list[str]:
-    """The settings that differ in every pair of runs."""
-    settings = [run.run.settings for run in pairs]
-    every = dict.fromkeys(name for of_run in settings for name in of_run)
-    metrics = (table.metric, table.metric_for_choice)
-    return [
-        name
-        for name in every
-        if name not in metrics
-        and all(
-            comparable(first.get(name)) != comparable(second.get(name))
-            for first, second in zip(settings[::2], settings[1::2], strict=True)
+def _differing(groups: Sequence[Sequence[_Placed]], table: ImportTable) -> list[str]:
+    """The settings that differ between the runs of one rung and seed, those first that do in most of them."""
+    runs = [placed.run.run for several in groups for placed in several]
+    left_out = {table.seed, table.metric, table.metric_for_choice, *table.choose, *understanding.metrics(runs)}
+    counts = {
+        each.name: sum(
+            len({comparable(placed.run.run.settings.get(each.name)) for placed in several}) > 1 for several in groups
         )
-    ]
+        for each in understanding.varying(runs, left_out, with_drawn=True)
+        if not each.is_number or understanding.may_be_drawn(each.name)
+    }
+    return sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
 
 
 def _on_numbers(groups: Mapping[_Group, Sequence[_Placed]], table: ImportTable) -> Iterator[Caution]:
@@ -371,8 +383,9 @@ def _on_repeats(repeated: Mapping[tuple[_Group, int], Sequence[_Placed]], table:
             None not in [p.run.run.ended_at for p in several] or None not in [p.run.run.started_at for p in several]
             for several in runs_of
         )
-        by = "the latest one" if timed else "the latest one, which is the last in the source where times are not known"
-        yield Caution(short="", full=f"{runs} share {seeds}, of each of which {by} counts.", rungs=rungs)
+        by = "the latest one" if timed else "the latest one (the last of the source where times are not known)"
+        short = "" if timed else "the latest by the order of the source"
+        yield Caution(short=short, full=f"{runs} share {seeds}, of each of which {by} counts.", rungs=rungs)
 
 
 def _on_seeds(rungs: Mapping[str, Sequence[ScoredRun]], table: ImportTable) -> Iterator[Caution]:

@@ -193,6 +193,25 @@ def named(ladder: Ladder, runs: Sequence[TrackedRun]) -> set[str]:
     return {name.removeprefix(conditions.PREFIX) for name in found}
 
 
+def check_choice(choose: Sequence[str], ladder: Ladder, runs: Sequence[TrackedRun]) -> None:
+    """Refuses a choice of what the rungs are made of: it would be compared with what was chosen.
+
+    Raises:
+        UsageError: a condition names a setting that is to be chosen.
+    """
+    names = conditions.names_of(understanding.paths_of(runs))
+    for rung in ladder.rungs if choose else ():
+        condition = conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where")
+        named = {comparison.name for comparison in comparisons(condition)}
+        for name in choose:
+            if name in named or f"{conditions.PREFIX}{name}" in named:
+                raise UsageError(
+                    f"choose: {name} is in the condition of rung {rung.name}, where = {rung.where!r}: what is compared "
+                    "cannot be chosen too",
+                    f"leave {name} out of choose, or out of the conditions of the rungs",
+                )
+
+
 def _where(ladder: Ladder, name: str) -> str:
     return next(rung.where for rung in ladder.rungs if rung.name == name)
 
@@ -242,7 +261,7 @@ def settings_of(runs: Sequence[TrackedRun], without: Collection[str]) -> RungSet
         values = [run.settings.get(path) for run in runs]
         if path not in without and len(set(map(comparable, values))) == 1:
             shared[path] = values[0]
-    varying = {each.name: list(each.values) for each in understanding.varying(runs, without)}
+    varying = {each.name: list(each.values) for each in understanding.varying(runs, without, with_drawn=True)}
     return RungSettings(shared=shared, varying=varying)
 
 

@@ -12,16 +12,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
 
-from lrurun import floats
 from lrurun.config import metric_names
 from lrurun.errors import UsageError
 from lrurun.imported.attempts import one_per_step, ordered
@@ -61,6 +59,8 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     """The score, as in "test/acc"; "val/acc" of the metric for choice, "best_step"."""
     step: int
     """The last step that it reached; 0 where it has no steps."""
+    score_step: int | None = None
+    """The step of a score that is the last of several; None where it is not known, or has no such step."""
     why: str = ""
     """Why it has no result."""
     seed_error: UsageError | None = None
@@ -72,6 +72,11 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     """Whether it is scored at its only value, although the best step counts: it has no curves of both metrics."""
     went_back: _WentBack = ""
     """Why the steps of a curve that was read go back, if they do, see `attempts`."""
+
+    @property
+    def end(self) -> int:
+        """The last step that its score is of."""
+        return self.step if self.score_step is None else self.score_step
 
     @property
     def key(self) -> tuple[str, str]:
@@ -159,12 +164,23 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
         state=state,
         result=result,
         step=_step_of(run, ends),
+        score_step=_last_of_several(run, table) if ended and table.at == "last" else None,
         why=reading.why,
         seed_error=seed_error,
         choice=choice if choice is None else choice / of_choice,
         at_only_value=reading.at_only_value,
         went_back="writers" if "writers" in reasons else "attempts" if "attempts" in reasons else "",
     )
+
+
+def _last_of_several(run: TrackedRun, table: ImportTable) -> int | None:
+    """The step of the last score. A single one, as of a test after training, may be at any step."""
+    if table.protocol == "best-of-test":
+        return None
+    if run.ends is not None and not run.curves:
+        return run.ends.get(table.metric, (0, 0))[0] or None
+    steps = _curve(run, table.metric).steps
+    return int(steps[-1]) if len(steps) > 1 else None
 
 
 def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _WentBack]]:
@@ -377,7 +393,62 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
     return seed
 
 
-# Whether the step decides the order of rungs
+# Per cent and fractions
+
+_PER_CENT = 1.5
+"""From here on, a share is one in per cent [ours]: fractions end at 1, but for what rounding and penalties add."""
+
+
+def raw_score(run: ScoredRun, table: ImportTable) -> float:
+    """The score of a run as its tracker has it; NaN where it has none."""
+    return (run.result or {}).get(table.result, math.nan) * (100.0 if table.per_cent else 1.0)
+
+
+def fractions_among(runs: Sequence[ScoredRun], table: ImportTable) -> tuple[ScoredRun | None, list[ScoredRun]]:
+    """Of scores in per cent: the first run with one above 1.5, and those with one above 0 and at most 1, which may be
+    fractions."""
+    if table.unit != "%":
+        return None, []
+    above = next((run for run in runs if raw_score(run, table) > _PER_CENT), None)
+    return above, [run for run in runs if 0 < raw_score(run, table) <= 1]
+
+
+def check_unit(runs: Sequence[ScoredRun], table: ImportTable, *, word: str, is_asked: bool) -> None:
+    """Refuses scores that are not of the unit that the table has.
+
+    Args:
+        word: what says that they are per cent, or are not: an option, or a key of the file.
+        is_asked: that they are per cent is the word of the user, so that some may be at most 1 %.
+
+    Raises:
+        UsageError: per cent and fractions in one column; fractions that are called per cent, or the other way round.
+    """
+    above, fractions = fractions_among(runs, table)
+    metric = table.metric
+    if above is not None and not table.per_cent:
+        score = raw_score(above, table)
+        raise UsageError(
+            f"{word}: run {above.label} has {metric} = {score:g}, which as a fraction is {score * 100:g} %",
+            "with --per-cent (per_cent = true), values are divided by 100; or name another unit, as --unit points",
+        )
+    if above is not None and fractions and not is_asked:
+        raise UsageError(
+            f"{metric}: has per cent and fractions, found {raw_score(above, table):g} in run {above.label} and "
+            f"{raw_score(fractions[0], table):g} in run {fractions[0].label}"
+            + (f" and {len(fractions) - 1} more" if len(fractions) > 1 else ""),
+            "give all one unit in the source; if all are in per cent, say so: --per-cent",
+        )
+    if table.unit == "%" and table.per_cent and above is None and fractions:
+        largest = max(score for run in runs if math.isfinite(score := raw_score(run, table)))
+        if largest <= 1:
+            raise UsageError(
+                f"{word}: the values of {metric} are at most {largest:g}, as fractions are, which would be divided by "
+                "100",
+                "leave it out (per_cent = false): fractions are printed in per cent",
+            )
+
+
+# Both steps that may count
 
 LastAndBest = tuple[float, float]
 """The scores of a run at its last step, and at the step with the best validation score."""
@@ -393,27 +464,3 @@ def last_and_best(run: TrackedRun, table: ImportTable, choice: str) -> LastAndBe
     scores = [scored(run, "", structs.replace(table, seed="", at=at)).result for at in ("last", "best")]
     last, best = ((result or {}).get(table.result, math.nan) for result in scores)
     return (last, best) if math.isfinite(last) and math.isfinite(best) else None
-
-
-def reversed_pair(rungs: Mapping[str, Sequence[LastAndBest]]) -> tuple[str, str] | None:
-    """The first two rungs of which one has the better mean at the last step and the worse one at the best step; None if
-    there are none. Equal means have no order."""
-    means = {rung: [floats.mean(scores) for scores in zip(*runs, strict=True)] for rung, runs in rungs.items() if runs}
-    for (first, of_first), (second, of_second) in itertools.combinations(means.items(), 2):
-        at_last, at_best = of_first[0] - of_second[0], of_first[1] - of_second[1]
-        if (at_last > 0 > at_best) or (at_last < 0 < at_best):
-            return first, second
-    return None
-
-
-def step_to_name(rungs: Mapping[str, Sequence[LastAndBest]], table: ImportTable, choice: str) -> UsageError | None:
-    """The error that asks for the step, where the order of two rungs depends on it; None where it does not."""
-    pair = reversed_pair(rungs)
-    if pair is None:
-        return None
-    first, second = pair
-    return UsageError(
-        f"the order of {first} and {second} by {table.metric} at the last step is the opposite of that at the step at "
-        f"which {choice} is best",
-        f"say which counts: --at last, or --at best --metric-for-choice {choice}",
-    )

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of
+from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of, words
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
 from lrurun.ledger.where.grammar import comparable
@@ -31,6 +31,9 @@ _NO_SETTINGS = frozenset(
     )
 )
 """Last parts of the names of what is no setting: ids, names, places and times."""
+
+_OF_METRICS = ("weight", "coef", "coefficient", "scale", "factor", "lambda", "alpha", "beta", "gamma", "decay")
+"""Last words of the names of settings that have the name of a metric before."""
 
 
 def last_part(path: str) -> str:
@@ -118,6 +121,9 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
         return of_test[0]
     if not of_test and (objective := _objective(runs)) is not None:
         return objective
+    meant = None if of_test else _meant(runs)
+    if meant is not None and (error := _no_number(runs, meant, meant)) is not None:
+        raise error
     if not known:
         numbers = [
             name for name in dict.fromkeys(name for run in runs for name in run.settings) if _is_column(runs, name)
@@ -148,18 +154,10 @@ def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapp
     """
     if any(name in run.last for run in runs):
         return
-    values = [value for run in runs if (value := run.settings.get(name)) is not None]
-    if any(is_number(value) for value in values):
+    if any(is_number(run.settings.get(name)) for run in runs):
         return
-    if values:
-        texts = [value for value in values if not _reads_as_number(value)]
-        others = len(values) - len(texts)
-        hint = (
-            f"correct it in the source, which has {plural(others, 'number')} there"
-            if others
-            else "name a column with numbers"
-        )
-        raise UsageError(f"{option} {name}: is no number, found {setting(texts[0] if texts else values[0])!r}", hint)
+    if (error := _no_number(runs, name, f"{option} {name}")) is not None:
+        raise error
     if any(name in run.settings for run in runs):
         raise UsageError(f"{option} {name}: no run has a value of it", "name another metric, or import finished runs")
     numbers = [path for path in dict.fromkeys(path for run in runs for path in run.settings) if _is_column(runs, path)]
@@ -168,6 +166,31 @@ def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapp
     near = nearest(name, all_names)
     shown = names if near in names or near is None else all_names
     raise UsageError(f"{option} {name}: no run has this metric", hint_for(name, shown or all_names, "metrics"))
+
+
+def _no_number(runs: Sequence[TrackedRun], name: str, where: str) -> UsageError | None:
+    """The error of a column without numbers, with the first cell that is none; None if it has no cells at all."""
+    found = [run for run in runs if run.settings.get(name) is not None]
+    if not found:
+        return None
+    texts = [run for run in found if not _reads_as_number(run.settings[name])]
+    first, others = (texts or found)[0], len(found) - len(texts)
+    value = setting(first.settings[name])
+    label = f"{first.id} ({first.name})" if first.name and first.name != first.id else first.id
+    hint = f"correct it in the source, which has {plural(others, 'number')} there" if others else ""
+    if not hint and value.endswith("%") and _reads_as_number(value[:-1]):
+        hint = f"write {value[:-1].strip()} in place of {value!r}: such values are read as per cent"
+    return UsageError(f"{where}: is no number in run {label}, found {value!r}", hint or "name a column with numbers")
+
+
+def _meant(runs: Sequence[TrackedRun]) -> str | None:
+    """The column with the name of a test score that has numbers among texts, so that all are texts; None without."""
+    for name in paths_of(runs):
+        if split_of(name) == "test" and direction_of(name) is not None and not _is_column(runs, name):
+            values = [value for run in runs if (value := run.settings.get(name)) is not None]
+            if any(_reads_as_number(str(value).rstrip("% ")) for value in values):
+                return name
+    return None
 
 
 def _is_column(runs: Sequence[TrackedRun], name: str) -> bool:
@@ -244,9 +267,12 @@ def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
     return list(dict.fromkeys(path for run in runs for path in run.settings))
 
 
-def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[Varying]:
+def varying(runs: Sequence[TrackedRun], without: Collection[str] = (), *, with_drawn: bool = False) -> list[Varying]:
     """The settings that vary between runs, without what identifies runs: ids, names, times, seeds, and texts or
-    fractions that no two runs share."""
+    fractions that no two runs share.
+
+    `with_drawn`: with such fractions, unless their names say a time, a count or a metric. A random search draws them.
+    """
     found = []
     for path in paths_of(runs):
         if path in without or last_part(path) in (*_NO_SETTINGS, *_SEEDS):
@@ -255,10 +281,20 @@ def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[V
         present = [value for run in runs if (value := run.settings.get(path)) is not None]
         is_all_numbers = all(is_number(value) for value in present)
         is_unique = len(values) == len(runs) > 3
-        if len(values) < 2 or (is_unique and (not is_all_numbers or any(isinstance(v, float) for v in present))):
+        if len(values) < 2 or (is_unique and not is_all_numbers):
+            continue
+        is_drawn = is_unique and any(isinstance(value, float) for value in present)
+        if is_drawn and not (with_drawn and may_be_drawn(path)):
             continue
         found.append(Varying(name=path, values=values, is_number=is_all_numbers))
     return found
+
+
+def may_be_drawn(name: str) -> bool:
+    """Whether a number that differs in every run may be a setting: its name says neither a time, a count nor a
+    metric. "loss_weight" is a setting."""
+    is_metric = split_of(name) is not None or direction_of(name) is not None
+    return not is_about_time(name) and (not is_metric or words(name)[-1] in _OF_METRICS)
 
 
 def resolved_name(name: str, known: Sequence[str], option: str) -> str:

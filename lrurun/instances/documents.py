@@ -20,9 +20,10 @@ from lrurun.config.programs import ProgramTable
 from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical
-from lrurun.errors import UsageError
+from lrurun.errors import NotFoundError, UsageError, plural
 from lrurun.instances.import_record import IMPORTED
 from lrurun.ledger.values import DOCUMENTS, REQUEST
+from lrurun.ledger.where.grammar import ValueComparison
 from lrurun.plugins import PluginType
 
 if TYPE_CHECKING:
@@ -160,13 +161,32 @@ def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, di
         UsageError: there is none, or it is wrong.
     """
     if (recorded := _newest(ledger, "recipes", task)) is None:
-        return ladder_of_name(ladder, ledger), load_recipe(task), None
+        try:
+            recipe = load_recipe(task)
+        except UsageError:
+            _check_interrupted(ledger, task)
+            raise
+        return ladder_of_name(ladder, ledger), recipe, None
     _say_recorded(f"recipe of {task}", recorded.recipe.path, recorded.recipe)
     if recorded.recipe.kind == "training":
         return ladder_of_name(ladder, ledger), recorded.recipe, None
     files = recorded.files
     own = recorded.ladder if ladder == DEFAULT_LADDER else ladder_of_name(ladder, ledger)
     return own, recorded.recipe, files
+
+
+def _check_interrupted(ledger: Ledger, task: str) -> None:
+    """Refuses a task of which an import was killed before its runs had their rungs.
+
+    Raises:
+        NotFoundError: with the number of runs that it has recorded.
+    """
+    if task in ledger.names_of("task") and not ledger.ladders(None, task):
+        count = len(ledger.run_ids(ValueComparison(name="task", operator="=", text=task, number=None)))
+        raise NotFoundError(
+            f"{task}: its import was interrupted after {plural(count, 'run')}, before they had their rungs",
+            "run the same lrurun import: it goes on",
+        )
 
 
 def recorded_files(ledger: Ledger, task: str) -> dict[str, str] | None:

@@ -109,7 +109,9 @@ class _Batch(Struct):
 class Imports(Handle):
     """Runs that were made elsewhere, and the rungs that they are counted in."""
 
-    def add_imported(self, runs: Iterable[ImportedRun]) -> dict[str, tuple[str, str]]:
+    def add_imported(
+        self, runs: Iterable[ImportedRun], outcomes: dict[str, tuple[str, str]] | None = None
+    ) -> dict[str, tuple[str, str]]:
         """Adds runs, each of them whole or not at all, in transactions of many.
 
         A run that the ledger has with an equal digest and its seed stays as it is, but for the name of its source; any
@@ -118,12 +120,13 @@ class Imports(Handle):
         then. A digest has no seed that is a number which other runs decide, as the tracker has none.
         Returns fingerprint -> the id of its run, and what became of it: "new", "changed" or "equal".
 
-        `runs` is read once, and no more of it than a transaction is in memory.
+        `runs` is read once, and no more of it than a transaction is in memory. `outcomes` gets what is returned after
+        each transaction: what an interruption leaves.
 
         Raises:
             UsageError: two of them are the same run of a tracker and differ; those before them have been added.
         """
-        outcomes: dict[str, tuple[str, str]] = {}
+        outcomes = {} if outcomes is None else outcomes
         for batch in _batches(runs):
             outcomes |= self._add_batch(batch, {})
         return outcomes

@@ -68,8 +68,12 @@ def understand(places: Places, request: Request) -> Understood:
     if request.document is not None and not target.is_file():
         raise UsageError(f"{target}: there is no such file", "name a source of runs, or the file of an import")
     way = later_import if target.exists() else first_import
-    with opening.read(places) as ledger:
-        made = way.understand(request, target, _EarlierImports(ledger))
+    try:
+        with opening.read(places) as ledger:
+            made = way.understand(request, target, _EarlierImports(ledger))
+    except KeyboardInterrupt:
+        console.say("interrupted: nothing is recorded yet")
+        raise
     for source in made.sources:
         record = source.record(made.counts[source.name])
         version = f", {record.version}" if record.version else ""
@@ -95,12 +99,13 @@ class _EarlierImports(Struct, frozen=True):
         for instance in self.ledger.ladders(None, task):
             if instance.kind == "imported":
                 found |= {run.id: run for run in self.ledger.runs(instance.key)}
-        same = [run for run in found.values() if getattr(run.config, "reading", None) == reading]
+        in_order = reversed(found.values())  # of their import
+        same = [run for run in in_order if getattr(run.config, "reading", None) == reading]
         attempts = self.ledger.newest_attempts([run.id for run in same])
         environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
         return [
             Earlier(run=run, environment=environments.get(run.id, {}))
-            for run in sorted(reversed(same), key=lambda run: run.created_at)  # in the order of their import
+            for run in sorted(same, key=lambda run: run.created_at)
         ]
 
     def request(self, task: str) -> Mapping[str, Any]:
@@ -121,7 +126,13 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
     with opening.write(places, training=True) as ledger:
         of_origin = {place.origin: place for place in made.placed}
         rows = recording.runs(made.sources, of_origin, task, table, with_curves=not scores_only, known=made.known)
-        outcomes = ledger.add_imported(rows)
+        outcomes: dict[str, tuple[str, str]] = {}
+        try:
+            ledger.add_imported(rows, outcomes)
+        except KeyboardInterrupt:
+            of_all = f"{len(outcomes)} of {plural(len(of_origin), 'run')}"
+            console.say(f"interrupted: {of_all} recorded; the same command goes on")
+            raise
         ids = {place.origin: outcomes[recording.key_of(place, task, table)][0] for place in made.placed}
         counts = [outcome for _, outcome in outcomes.values()]
         written = ImportRecord(

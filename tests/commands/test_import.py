@@ -381,7 +381,7 @@ def test_rungs_of_a_ladder_file(machine: Machine) -> None:
     ("head", "rows", "options", "message"),
     [
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "tset_acc"], "did you mean 'test_acc'?"),
-        ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "norm"], "--metric norm: is no number, found 'x'"),
+        ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "norm"], "--metric norm: is no number in run a, found 'x'"),
         ("run,norm,test_acc", "a,x,.8|b,y,?|c,y,.9", ["--metric", "test_acc"], "found '?'\nhint: correct it in the"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--by", "nrom"], "did you mean 'norm'? settings: norm"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--seed-column", "s"], "--seed-column s: no run has this setting"),
@@ -478,7 +478,8 @@ def test_the_folder_of_the_ledger_has_the_file_and_paths_are_from_there(machine:
     assert not (machine.folder / "runs.toml").exists()
 
 
-def test_a_killed_import_goes_on_with_the_same_command(machine: Machine) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_import_goes_on_with_the_same_command(machine: Machine, sent: signal.Signals) -> None:
     scores = {norm: [0.8 + k / 10_000 for k in range(300)] for norm in ("none", "layer")}
     write_steps(machine.folder / "runs.csv", 40, scores)
     command = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--at", "last")
@@ -487,9 +488,17 @@ def test_a_killed_import_goes_on_with_the_same_command(machine: Machine) -> None
         if _count(machine) >= 250 or process.poll() is not None:
             break
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.send_signal(sent)
+    _, stderr = process.communicate()
     count = _count(machine)
+    if sent == signal.SIGINT:
+        assert stderr.splitlines()[-1] == f"interrupted: {count} of 600 runs recorded; the same command goes on"
+        assert process.returncode == 130
+    error = machine.run("report", "runs", code=4).stderr
+    assert error.splitlines() == [
+        f"error: runs: its import was interrupted after {count} runs, before they had their rungs",
+        "hint: run the same lrurun import: it goes on",
+    ]
     assert 0 < count < 600, "it was not killed in the middle"
     assert _points(machine) == count * 40 * 3, "a run is there with a part of its curves"
     assert not (machine.folder / "runs.toml").exists()

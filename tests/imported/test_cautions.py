@@ -108,6 +108,22 @@ def test_settings_that_vary_within_a_rung() -> None:
     assert (unlike.short, unlike.rungs) == ("settings vary within rungs", ("a", "b"))
 
 
+def test_numbers_that_were_drawn_for_each_run_are_compared_by_their_ranks() -> None:
+    names = ["width"]
+    low, high = [0.001 * (k + 1) for k in range(12)], [0.0011 * (k + 1) for k in range(12)]
+    [alike] = cautions.varying_settings({"a": of_widths(*low), "b": of_widths(*high)}, PAIR, table(), names)
+    assert (alike.short, alike.rungs) == ("", ("a", "b"))
+    assert "a: width (0.001 to 0.012, median 0.0065)" in alike.full
+    shifted = [value + 0.006 for value in high]  # they overlap
+    [unlike] = cautions.varying_settings({"a": of_widths(*low), "b": of_widths(*shifted)}, PAIR, table(), names)
+    assert (unlike.short, unlike.rungs) == ("settings vary within rungs", ("a", "b"))
+    # three values a side allow no p below 5 %, but their ranges are apart
+    [apart] = cautions.varying_settings(
+        {"a": of_widths(1.5, 2.5, 3.5), "b": of_widths(4.5, 5.5, 6.5)}, PAIR, table(), names
+    )
+    assert apart.short == "settings vary within rungs"
+
+
 def test_cautions_on_many_rungs_list_a_few() -> None:
     rungs = [f"rung-{k}" for k in range(50)]
     members = {
@@ -122,13 +138,13 @@ def test_cautions_on_many_rungs_list_a_few() -> None:
     found = cautions.of_import(
         members, [(rung, "rung-0") for rung in rungs[1:]], table(), settings=["width"], differences=differences
     )
-    assert len(found) == 7
+    assert len(found) == 8  # of settings, some are alike
     assert max(len(caution.full) for caution in found) < 700
-    assert all(len(caution.rungs) > 40 for caution in found if caution.rungs)
+    assert all(len(caution.rungs) > 40 for caution in found if caution.rungs and caution.short)
     [settings] = [caution for caution in found if caution.short == "settings vary within rungs"]
-    assert "rung-0: width (0, 1, 2, 3 and 8 more); rung-1" in settings.full
+    assert "rung-0: width (0 to 11, median 5); rung-" in settings.full
     assert settings.full.count("rung-") == 4
-    assert "and 46 more" in settings.full
+    assert "and 44 more" in settings.full
 
 
 def test_neither_scores_nor_seeds_nor_what_is_chosen_varies() -> None:

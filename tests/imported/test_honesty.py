@@ -116,7 +116,8 @@ def test_what_is_judged_never_chooses_without_the_protocol(machine: Machine, tmp
     write(
         tmp_path,
         [
-            row | {"step": step, "test_loss": 1 - 0.1 * step, "best_test_acc": 0.9, "val_acc": 0.1 * step + row["seed"]}
+            row
+            | {"step": step, "test_loss": 1 - 0.1 * step, "best_test_acc": 0.9, "val_acc": 0.1 * (step + row["seed"])}
             for row in rows()
             for step in (0, 1, 2)
         ],

@@ -107,7 +107,8 @@ def test_several_runs_of_one_rung_and_seed_are_listed() -> None:
         seeded(rungs, SEED)
     assert caught.value.message == "several runs of one rung and seed: a, seed 1: a1 (first), a3; b, seed 4: b1, b2"
     assert caught.value.hint == (
-        "say which count with --repeat latest, mean or all, or make them other rungs: lr differs between them"
+        "lr, w differ between them: let validation choose with --choose lr,w --metric-for-choice M, make other rungs "
+        "of them, or say which count with --repeat latest, mean or all"
     )
 
 
@@ -138,10 +139,11 @@ def test_an_attempt_without_a_result_does_not_count_beside_one_with_it() -> None
     runs = [made("killed", None, seed=1), made("again", seed=1), made("old", None, seed=2), made("new", None, seed=2)]
     found = seeded({"a": runs}, SEED)
     assert seeds(found) == {"a": {"again": 1, "new": 2}}
-    assert found.sentences == ("2 missing runs left out: another run has the same rung and seed",)
-    # a run that diverged has a result
-    with pytest.raises(UsageError):
-        seeded({"a": [made("p", None, seed=1, state="diverged"), made("q", seed=1), made("r", seed=2)]}, SEED)
+    assert found.sentences == ("2 runs without a score left out: another run has the same rung and seed",)
+    # a failure counts where no attempt has a score
+    failed = [made("p", None, seed=1, state="diverged"), made("q", None, seed=1, state="diverged"), made("r", seed=2)]
+    assert seeds(seeded({"a": [*failed, made("s", None, seed=1)]}, SEED)) == {"a": {"q": 1, "r": 2}}
+    assert seeds(seeded({"a": [*failed, made("s", seed=1)]}, SEED)) == {"a": {"r": 2, "s": 1}}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_the_latest_run_counts(times: Sequence[tuple[float | None, float | None]
     found = repeated("latest", *runs, made("other", seed=2))
     assert seeds(found) == {"a": {latest: 1, "other": 2}}
     [caution] = found.cautions
-    assert ("last in the source" in caution.full) == (latest == "r2")
+    assert ("last of the source" in caution.full) == (latest == "r2")
 
 
 def test_the_mean_of_runs_counts() -> None:

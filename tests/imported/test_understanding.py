@@ -9,6 +9,7 @@ import pytest
 from lrurun.errors import UsageError
 from lrurun.imported import understanding
 from lrurun.trackers import TrackedRun
+from tests.harness.tracked_runs import tracked
 
 
 def _runs(*tables: dict[str, Any], last: dict[str, float] | None = None) -> list[TrackedRun]:
@@ -105,6 +106,13 @@ def test_settings_are_named_by_their_last_parts() -> None:
     with pytest.raises(UsageError, match="--by nrom: no run has this setting") as caught:
         understanding.resolved_name("nrom", known, "--by")
     assert "did you mean 'model.norm'?" in (caught.value.hint or "")
+
+
+def test_numbers_that_no_two_runs_share_are_settings_unless_their_names_say_something_else() -> None:
+    names = ["lr", "loss_weight", "wall_time", "samples_per_second", "train_loss", "grad.acc"]
+    runs = [tracked(f"r{k}", settings=dict.fromkeys(names, 0.1 + k / 7)) for k in range(5)]
+    assert [each.name for each in understanding.varying(runs, with_drawn=True)] == ["lr", "loss_weight"]
+    assert not understanding.varying(runs)
 
 
 def test_whole_numbers_that_no_float_reaches() -> None:

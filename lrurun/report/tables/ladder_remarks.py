@@ -41,6 +41,8 @@ def _notes(report: LadderReport) -> list[Remark]:
         first += _on_design(report.design)
     if runs := _ranked_last(report.rows):
         chance = " nowhere, as chance is not known on this task"
+        if report.kind == "imported":
+            chance += " (import with --chance X, or write chance into [import])"
         if report.chance is not None:
             chance = f" with the score of chance, {form.full(report.chance)}"
         first.append(
