@@ -56,6 +56,7 @@ def of_import(
     *,
     settings: Collection[str] = (),
     differences: Mapping[str, Sequence[str]] | None = None,
+    are_by_project: bool = False,
     others: Iterable[Caution] = (),
 ) -> list[Caution]:
     """All cautions, those with a text for the first screen before the others.
@@ -65,6 +66,7 @@ def of_import(
         pairs: the rungs that are compared.
         settings: the settings that may matter, without names, paths and other marks of single runs.
         differences: rung -> the settings in which it differs from its base.
+        are_by_project: conditions of rungs name the project, so that verdicts are about it.
         others: the cautions on seeds and choices.
     """
     cautions = [
@@ -77,6 +79,7 @@ def of_import(
         *early_ends(members),
         *unequal_data(members, pairs),
         *unequal_code(members, pairs),
+        *(() if are_by_project else several_projects(members, pairs)),
         *varying_settings(members, pairs, table, settings),
         *several_differences(differences or {}, table),
         *failures(members, table),
@@ -179,6 +182,33 @@ def unequal_data(members: Members, pairs: Pairs) -> Iterator[Caution]:
 def unequal_code(members: Members, pairs: Pairs) -> Iterator[Caution]:
     """A caution on comparisons whose counted runs have more than one version of the code, of those that are known."""
     yield from _versions(members, pairs, lambda run: run.run.code, "unequal code", "Compared runs used unequal code")
+
+
+_OF_PLACES = ("lightning", "dvclive")
+"""Sources whose projects are names of folders alone, as of one for each rung."""
+
+
+def several_projects(members: Members, pairs: Pairs) -> Iterator[Caution]:
+    """A caution on counted runs of several projects. Where they have equal shares in all rungs that are compared, it
+    is among the details."""
+    counts = {
+        rung: Counter(run.run.project for run in runs if run.has_result and run.tracker not in _OF_PLACES)
+        for rung, runs in members.items()
+    }
+    if len({project for count in counts.values() for project in count}) < 2:
+        return
+    unequal = {rung for one, other in pairs if _shares(counts[one]) != _shares(counts[other]) for rung in (one, other)}
+    rungs = tuple(rung for rung in members if counts[rung] and (rung in unequal or not unequal))
+    texts = {
+        rung: [f"{project or 'none'} ({plural(count, 'run')})" for project, count in counts[rung].items()]
+        for rung in rungs
+    }
+    how = "and not alike in those that are compared" if unequal else "alike in those that are compared"
+    yield Caution(
+        short="unequal projects" if unequal else "",
+        full=f"Runs are of several projects, {how}: {_by_rung(texts)}. --project reads one of them.",
+        rungs=rungs,
+    )
 
 
 def _versions(

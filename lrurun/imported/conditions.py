@@ -32,7 +32,8 @@ PREFIX = "settings."
 _OTHER_CONDITIONS = (
     "give the rungs in a file: --ladder FILE, with conditions on another setting, or on the names of runs"
 )
-FIELDS = ("id", "name", "project", "tracker")
+PROJECT = "project"
+FIELDS = ("id", "name", PROJECT, "tracker")
 """Names that every run has, beside its settings."""
 
 
@@ -101,14 +102,14 @@ def _text(value: Value) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def equals(name: str, value: Value, others: Iterable[Value] = ()) -> str:
-    """The condition that a setting has this value, and none of the others that it has in other runs: `d = 1` alone
-    also holds for the text "1".
+def equals(name: str, value: Value, others: Iterable[Value] = (), *, is_setting: bool = True) -> str:
+    """The condition that a setting, or one of `FIELDS`, has this value, and none of the others that it has in other
+    runs: `d = 1` alone also holds for the text "1".
 
     Raises:
         UsageError: the grammar cannot write the name or the value.
     """
-    written = _name(name)
+    written = _name(name) if is_setting else name
     if value is None:
         return f"not ({written} = '' or {written} != '')"
     # only a text and what is no text may be written alike

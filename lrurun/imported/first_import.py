@@ -19,7 +19,8 @@ from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.console import clean
 from lrurun.errors import UsageError, plural, raise_first
-from lrurun.imported import document, placing, rungs, scoring, sources, understanding
+from lrurun.imported import document, exports, placing, rungs, scoring, sources, understanding
+from lrurun.imported.conditions import PROJECT
 from lrurun.imported.document import RungText
 from lrurun.imported.earlier import EarlierImports
 from lrurun.imported.placing import Basis, Understood, finished
@@ -34,6 +35,9 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
     opened = sources.opened(request.sources, given, Path(), request.frame)
     read = sources.read(opened, [] if sources.tell_ends(opened) else _asked(given))
     light = [run for run, _ in read.runs]
+    asked, given = given, exports.completed(given, light)
+    read.runs = exports.in_order(read.runs, [run.exported for run in light])
+    light = [run for run, _ in read.runs]
     metric = understanding.chosen_metric(light, given.metric)
     if given.metric_for_choice is not None:
         understanding.check_metric(light, given.metric_for_choice, "--metric-for-choice")
@@ -43,7 +47,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
     _check_choice(given, known, metric)
     settings = understanding.paths_of(light)
     seed = _seed_setting(light, settings, given)
-    table = _table(request, target, opened[0].tracker, light, metric, seed)
+    table = _table(structs.replace(request, options=given), target, opened[0].tracker, light, metric, seed)
     declared = None if given.ladder is None else load_ladder(given.ladder)
     by: list[str] = []
     made: list[rungs.NewRung] = []
@@ -61,6 +65,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
                 "leave it out of --choose or of --by",
             )
         made = rungs.by_values(light, by, base)
+        made = made if base else exports.with_bases(made, by, light)
         if len(made) < 2:
             raise UsageError(
                 f"--by {','.join(by)}: all runs have {_shown_values(made[0].values)}, so that there is one rung",
@@ -98,7 +103,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
             opened=opened,
             read=read,
             earlier=earlier.runs(request.task, table.reading),
-            for_steps=_for_steps(given, known, table, light),
+            for_steps=_for_steps(asked, known, table, light),
             sentences=[placing.score_sentence(table, known), *placing.seed_sentences(table, light)],
         ),
         by,
@@ -179,7 +184,10 @@ def _by(
 ) -> list[str]:
     if not given.by:
         return understanding.chosen_by(runs, {*without, *given.choose})
-    by = [understanding.resolved_name(name, settings, "--by") for name in given.by]
+    known = list(settings)
+    if PROJECT not in settings and len({run.project for run in runs}) > 1:
+        known.append(PROJECT)
+    by = [understanding.resolved_name(name, known, "--by") for name in given.by]
     for name in by:
         if by.count(name) > 1:
             raise UsageError(f"--by {','.join(given.by)}: {name} is named twice", "name each setting once")
@@ -329,7 +337,11 @@ def _seed_note(table: ImportTable, given: ImportOptions) -> str:
 def _rung_texts(made: Sequence[rungs.NewRung]) -> list[RungText]:
     texts = []
     for rung in made:
-        table = {"name": rung.name, "where": rung.where, **({} if rung.on is None else {"on": rung.on})}
+        table: dict[str, Any] = {"name": rung.name, "where": rung.where}
+        if rung.on is not None:
+            table["on"] = rung.on
+        elif rung is not made[0]:
+            table["root"] = True
         comment = plural(rung.runs, "run")
         if len(rung.apart) > 1:
             comment += f"; it differs from its base in {' and '.join(rung.apart)}"

@@ -19,7 +19,9 @@ from lrurun.errors import UsageError, plural
 from lrurun.imported import (
     cautions,
     choosing,
+    conditions,
     earlier,
+    exports,
     item_results,
     repeats,
     rungs,
@@ -224,11 +226,18 @@ def _planned(
         if rung.on is not None:
             source = f"imported from {', '.join(table.source)} ({table.from_})"
             differences = rungs.differences(settings[rung.name], settings[rung.on], source=source, compared=compared)
-            differing[rung.name] = [difference.path.removeprefix(SETTINGS) for difference in differences]
+            apart = [difference.path.removeprefix(SETTINGS) for difference in differences]
+            differing[rung.name] = exports.settings_apart(apart, [*tracked[rung.name], *tracked[rung.on]])
         config = structs.replace(rung.config, settings=settings[rung.name].shared)
         resolved.append(structs.replace(rung, config=config, differences=differences))
     found = cautions.of_import(
-        members, cautions.compared(ladder), table, settings=compared, differences=differing, others=others
+        members,
+        cautions.compared(ladder),
+        table,
+        settings=compared,
+        differences=differing,
+        are_by_project=conditions.PROJECT in rungs.named(ladder, everything),
+        others=others,
     )
     return structs.replace(plan, rungs=tuple(resolved)), found
 

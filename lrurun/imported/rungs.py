@@ -46,8 +46,9 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
     """
     found: dict[Key, tuple[Value, ...]] = {}
     counts: Counter[Key] = Counter()
+    fields = [name for name in by if name in conditions.FIELDS and not any(name in run.settings for run in runs)]
     for run in runs:
-        values = tuple(run.settings.get(name) for name in by)
+        values = tuple(conditions.value_of(name, run) for name in by)
         key = tuple(map(comparable, values))
         counts[key] += 1
         found.setdefault(key, values)
@@ -63,7 +64,8 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
         apart = () if on is None else tuple(name for k, name in enumerate(by) if keys[on][k] != key[k])
         values = found[key]
         where = " and ".join(
-            conditions.equals(name, value, of_setting[name]) for name, value in zip(by, values, strict=True)
+            conditions.equals(name, value, of_setting[name], is_setting=name not in fields)
+            for name, value in zip(by, values, strict=True)
         )
         rungs.append(
             NewRung(
@@ -181,6 +183,14 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         if not found:
             raise _empty(ladder, name, runs)
     return Sorted(members=members, outside=outside)
+
+
+def named(ladder: Ladder, runs: Sequence[TrackedRun]) -> set[str]:
+    """The names that the conditions of rungs compare, without what may stand before settings."""
+    names = conditions.names_of(understanding.paths_of(runs))
+    parsed = [conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where") for rung in ladder.rungs]
+    found = {comparison.name for condition in parsed for comparison in comparisons(condition)}
+    return {name.removeprefix(conditions.PREFIX) for name in found}
 
 
 def check_choice(choose: Sequence[str], ladder: Ladder, runs: Sequence[TrackedRun]) -> None:

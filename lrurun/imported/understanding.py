@@ -119,6 +119,8 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
     of_test = [name for name in known if split_of(name) == "test" and not is_about_time(name)]
     if len(of_test) == 1:
         return of_test[0]
+    if not of_test and (objective := _objective(runs)) is not None:
+        return objective
     meant = None if of_test else _meant(runs)
     if meant is not None and (error := _no_number(runs, meant, meant)) is not None:
         raise error
@@ -130,6 +132,13 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
         raise UsageError("no metric was found", hint if numbers else "the runs have no numbers at all")
     found = f"{plural(len(of_test), 'metric')} of a test split" if of_test else "no metric of a test split"
     raise UsageError(f"{found}: which is the score?", f"name it with --metric: {listed(of_test or _likely(known))}")
+
+
+def _objective(runs: Sequence[TrackedRun]) -> str | None:
+    """The objective of all runs that a search has made; None where there are several, or none."""
+    known = {run.objective for run in runs}
+    [objective, *others] = known
+    return objective if objective and not others else None
 
 
 def _likely(known: Collection[str]) -> list[str]:
@@ -374,9 +383,23 @@ def chosen_by(runs: Sequence[TrackedRun], without: Collection[str]) -> list[str]
     if len(chosen) == 1:
         return [chosen[0].name]
     if not found:
+        of_single = [
+            f"{path} ({len(values)} values)"
+            for path in paths_of(runs)
+            if path not in without
+            and last_part(path) not in (*_NO_SETTINGS, *_SEEDS)
+            and len(values := texts_of(run.settings.get(path) for run in runs)) > 1
+        ]
+        if of_single:
+            raise UsageError(
+                f"no setting has a value that two runs share, so that none can make rungs: {listed(of_single)}",
+                "name one all the same, as in --by " + of_single[0].rpartition(" (")[0] + ", or give rungs in a file, "
+                "--ladder FILE, with conditions on it",
+            )
         raise UsageError(
             "no setting varies between the runs, so that there is nothing to compare",
-            "give the rungs in a file: --ladder FILE, with conditions on the names of runs",
+            "record settings, or name folders by them, as in norm=none/seed=1; or give rungs in a file, --ladder FILE, "
+            "with conditions on ids of runs, as in where = \"id = 'a1' or id = 'a2'\"",
         )
     raise UsageError(
         f"{plural(len(found), 'setting')} vary: which make the rungs?",

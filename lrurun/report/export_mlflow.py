@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lrurun import console
 from lrurun.errors import LrurunError
 from lrurun.report import listing
-from lrurun.report.export_shared import RESULT, Departures, Names, known_metrics, result_step
+from lrurun.report.export_shared import RESULT, Departures, Names, Places, known_metrics, result_step
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
@@ -101,6 +101,7 @@ class _Export:
         self._metrics = Names(_permitted, known_metrics(ledger), most=most)
         self._settings = Names(_permitted, most=most)
         self._departures = Departures("MLflow")
+        self._places = Places(ledger)
 
     def sentences(self) -> list[str]:
         """What the database does not have as the ledger has it."""
@@ -182,6 +183,7 @@ class _Export:
         from lrurun.ledger.columns import COLUMNS
 
         about = {f"lrurun.{name}": COLUMNS[name].shown(run) for name in _TAGS}
+        about |= {f"lrurun.{name}": str(value) for name, value in self._places.of(run).items()}
         if renamed:
             about[_RENAMED] = json.dumps(renamed, ensure_ascii=False)
         texts = {name: console.clean(value, lines=True) for name, value in about.items() if value}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from lrurun.errors import plural
+from lrurun.data.metric import Accuracy
+from lrurun.errors import UsageError, plural
 from lrurun.ledger.views import untaken
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
+    from lrurun.report.tables.loaded_instance import LoadedInstance
 
 RESULT = "result/"
 """The beginning of the name of a result in formats that have curves alone, so that it is no point of the curve of
@@ -38,6 +40,53 @@ def result_step(run: Run) -> int:
 def as_it_is(name: str) -> str:
     """The name."""
     return name
+
+
+class Places:
+    """What exports say of the place of runs in their ladders, from which an import makes the same ladder again."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._loaded: dict[str, tuple[LoadedInstance | None, dict[str, Any]]] = {}
+
+    def of(self, run: Run) -> dict[str, Any]:
+        """Name -> value: the number of the rung in its ladder, its base, and how the ladder is scored; empty for a run
+        that is in no ladder, or in one whose plug-ins are not loaded."""
+        if not run.memberships:
+            return {}
+        first = run.memberships[0]
+        if first.ladder_key not in self._loaded:
+            self._loaded[first.ladder_key] = self._load(first.ladder_key, run)
+        instance, scoring = self._loaded[first.ladder_key]
+        if instance is None or first.rung not in (bases := instance.ladder.bases):
+            return {}
+        base = bases[first.rung]
+        return {"place": [*bases].index(first.rung) + 1, **({} if base is None else {"base": base}), **scoring}
+
+    def _load(self, key: str, run: Run) -> tuple[LoadedInstance | None, dict[str, Any]]:
+        """An instance, and how it is scored."""
+        from lrurun.judging.scored_runs import scoring_of
+        from lrurun.report.tables import loaded_instance
+
+        found = next(instance for instance in self._ledger.ladders() if instance.key == key)
+        try:
+            instance = loaded_instance.of_instance(self._ledger, found)
+        except UsageError:
+            return None, {}
+        metric, plan = instance.metric, instance.plan
+        chance = scoring_of(metric, instance.identity.data, None).chance
+        items = plan.task.sizes(plan.options).get("test")
+        if items is None:
+            recorded = instance.items([run.id], f"test/{metric.name}")
+            items = next((results.test_set.count for results in recorded.values()), None)
+        scoring = {
+            "metric": f"test/{metric.name}",
+            "direction": "max" if metric.higher_is_better else "min",
+            "unit": "%" if isinstance(metric, Accuracy) else metric.symbol,
+            "test_items": items,
+            "chance": chance,
+        }
+        return instance, {name: value for name, value in scoring.items() if value not in (None, "")}
 
 
 class Names:

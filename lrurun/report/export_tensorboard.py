@@ -14,7 +14,7 @@ import msgspec
 
 from lrurun.config.settings import flatten
 from lrurun.console import setting
-from lrurun.report.export_shared import RESULT, Departures, Names, as_it_is, known_metrics, result_step
+from lrurun.report.export_shared import RESULT, Departures, Names, Places, as_it_is, known_metrics, result_step
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
@@ -40,6 +40,7 @@ def write(ledger: Ledger, ids: Sequence[str], folder: Path) -> list[str]:
 
     names = Names(as_it_is, known_metrics(ledger), taken=(_CONFIGURATION, _STATE, _RENAMED, _RUN))
     departures = Departures("TensorBoard")
+    places = Places(ledger)
     for run in ledger.each(ids, brief=False):
         run_folder = _folder(folder, run)
         run_folder.mkdir(parents=True)
@@ -47,7 +48,7 @@ def write(ledger: Ledger, ids: Sequence[str], folder: Path) -> list[str]:
         with contextlib.closing(RecordWriter(str(file))) as writer:
             # The ledger has no time of a row.
             writer.write(Event(wall_time=run.created_at, file_version="brain.Event:2").SerializeToString())
-            for step, part in _summaries(ledger, run, names, departures, summary):
+            for step, part in _summaries(ledger, run, names, departures, places.of(run), summary):
                 event = Event(wall_time=run.created_at, step=step, summary=part)
                 writer.write(event.SerializeToString())
     return departures.sentences(
@@ -58,9 +59,10 @@ def write(ledger: Ledger, ids: Sequence[str], folder: Path) -> list[str]:
 
 
 def _summaries(
-    ledger: Ledger, run: Run, names: Names, departures: Departures, summary: Any
+    ledger: Ledger, run: Run, names: Names, departures: Departures, place: dict[str, Any], summary: Any
 ) -> Iterator[tuple[int, Any]]:
-    """The values that TensorBoard shows of a run, each with its step; `summary` is the module of tensorboardX."""
+    """The values that TensorBoard shows of a run, each with its step; `place` is that in its ladder, and `summary` the
+    module of tensorboardX."""
     from tensorboardX.proto.summary_pb2 import Summary
 
     from lrurun.ledger.columns import COLUMNS
@@ -78,6 +80,7 @@ def _summaries(
     config = json.dumps(msgspec.to_builtins(run.config), indent=1)
     yield 0, summary.text(_CONFIGURATION, _code(config))
     about: dict[str, Any] = {name: text for name in _ABOUT if (text := COLUMNS[name].shown(run))}
+    about |= place
     about["results"] = run.result or {}  # with all their digits
     yield 0, summary.text(_RUN, _code(json.dumps(about, indent=1)))
     used = {*results}

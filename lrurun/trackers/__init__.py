@@ -66,6 +66,23 @@ class Curve(Struct, frozen=True):
     """(points,) NaN and infinities are kept."""
 
 
+class Exported(Struct, frozen=True, kw_only=True):
+    """What an export of lrurun says of the ladder in which a run was."""
+
+    rung: str
+    place: int
+    """The number of the rung in the ladder."""
+    base: str = ""
+    """The rung that its rung was compared with; empty where there was none."""
+    metric: str = ""
+    """The score, by which the ladder was judged."""
+    unit: str = ""
+    """The unit of the score; with "%", the score is a fraction."""
+    test_items: int | None = None
+    chance: float | None = None
+    """The score of a guess."""
+
+
 class TrackedRun(Struct, frozen=True, kw_only=True):
     """A run as a tracker has it."""
 
@@ -91,6 +108,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     steps go back; None where only curves tell."""
     directions: dict[str, Direction] = {}
     """Metric -> its direction, of those for which the tracker records it."""
+    objective: str = ""
+    """The metric that a search minimises or maximises, where it is just one."""
     curves: dict[str, Curve] = {}
     """Metric -> its curve, of those that were asked for and have steps."""
     items: list[float] | None = None
@@ -104,6 +123,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     """The name, version or digest of the data, where the tracker records it."""
     place: str = ""
     """The file, folder or address that it was read from."""
+    exported: Exported | None = None
+    """Its place in a ladder of lrurun, where lrurun has exported it."""
     row: str = ""
     """Of a table without ids of runs, how people find its row, as in "line 7"."""
 

@@ -6,7 +6,7 @@ import csv
 import math
 import os
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,7 @@ class DvcLiveReader:
         """The run in a folder, which is `root` or in it."""
         named = folder.parent if folder.name == FOLDER else folder
         above = root if named != root and root in named.parents else named.parent
+        below = folders.relative(named, root) if above == root else PurePosixPath()
         summary = self._summary(folder)
         points = Points(curves)
         for metric, step, value in self._points(folder):
@@ -80,7 +81,7 @@ class DvcLiveReader:
         return TrackedRun(
             id=named.relative_to(above).as_posix(),
             project=above.name,
-            settings=self._settings(folder),
+            settings=self._settings(folder) or folders.settings_in(below),
             last=points.last,
             last_step=points.last_step,
             curves=points.curves,

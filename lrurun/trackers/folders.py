@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 import numpy as np
 
 from lrurun.errors import UsageError, hint_for, plural
-from lrurun.trackers import Source, TrackedRun, documents, numbers
+from lrurun.trackers import Source, TrackedRun, Value, documents, numbers
 
 _SEEN_FIRST = 2_000
 """The most folders in which a source is looked for before it is known whose it is."""
@@ -142,6 +143,44 @@ def natural(name: str) -> list[tuple[int, str]]:
 def id_of(folder: Path, root: Path) -> str:
     """The id of a run: the path of its folder from the source on; the name of the folder if it is the source."""
     return folder.resolve().name if folder == root else folder.relative_to(root).as_posix()
+
+
+def relative(folder: Path, root: Path) -> PurePosixPath:
+    """The path of a folder from the source on, which has no parts if it is the source."""
+    return PurePosixPath(folder.relative_to(root).as_posix())
+
+
+def settings_in(path: PurePosixPath) -> dict[str, Value]:
+    """The settings that the names of folders say, of a run that has none of its own.
+
+    A part as `norm=none`, or `norm=none,seed=1` as Hydra and Ray Tune name folders, has settings with their names;
+    `seed0`, `seed_0` and `seed-0` are the seed 0. Any other part is the setting `folder.N`, where N is its place in the
+    path: 1 for folders in the source.
+    """
+    settings: dict[str, Value] = {}
+    for place, part in enumerate(path.parts, 1):
+        pairs = [_PAIR.fullmatch(text) for text in part.split(",")]
+        if all(pairs):
+            settings |= {pair[1]: _value(pair[2]) for pair in pairs if pair}
+        elif seed := _SEED.fullmatch(part):
+            settings["seed"] = int(seed[1])
+        else:
+            settings[f"folder.{place}"] = part
+    return settings
+
+
+_PAIR = re.compile(r"\+{0,2}([A-Za-z_][\w./-]*)=(.*)")
+"""A setting in the name of a folder; Hydra has plus signs before those that it adds."""
+_SEED = re.compile(r"seed[_-]?(\d{1,18})", re.ASCII | re.IGNORECASE)
+
+
+def _value(text: str) -> Value:
+    """A number, or else the text."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            if math.isfinite(number := kind(text)) and "_" not in text:
+                return number
+    return text
 
 
 def folder_of(source: Source) -> Path:

@@ -41,11 +41,12 @@ class LightningReader(FolderReader):
             file.read(points, ends_with_line=True)
             for sentence in file.notes:
                 self.note(sentence)
-        settings = folder / "hparams.yaml"
+        hparams = folder / "hparams.yaml"
+        settings = flat(yaml.table(hparams)) if hparams.is_file() else {}
         return TrackedRun(
             id=id,
             project=folder.resolve().parent.name,
-            settings=flat(yaml.table(settings)) if settings.is_file() else {},
+            settings=settings or folders.settings_in(folders.relative(folder, self.source.path)),
             state="finished" if points.last else "running",
             state_text="" if points.last else "no metrics",
             last=points.last,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import structs
 
 from lrurun.errors import plural
-from lrurun.trackers import State, TrackedRun, Value
+from lrurun.trackers import Direction, Exported, State, TrackedRun, Value
 
 RESULT = "result/"
 """The beginning of the names of results, see `report/export_shared.py`."""
@@ -36,6 +36,32 @@ def of_event_file(texts: Mapping[str, str]) -> dict[str, str]:
         }
         return about | {f"{PREFIX}{name}": texts[name] for name in ("state", "renamed") if name in texts}
     return {}
+
+
+_OF_TABLE = frozenset(("id", "fingerprint", "rung", "stage", "seed", "state", "superseded", "excluded"))
+"""The columns by which a table of runs is one that lrurun has written."""
+
+
+def is_own_table(names: Collection[str]) -> bool:
+    """Whether a table with columns of these names is one of the runs of a ledger."""
+    return _OF_TABLE.issubset(names)
+
+
+def of_table(runs: Iterable[TrackedRun], notes: list[str]) -> Iterator[TrackedRun]:
+    """The runs of such a table without those that no report counts, which `notes` get; a diverged run has NaN in the
+    place of its scores, so that it ranks below all others."""
+    left_out: dict[str, int] = {}
+    for run in runs:
+        about = {name: str(value).lower() for name in _OF_TABLE if (value := run.settings.get(name)) is not None}
+        if reason := _left_out(about):
+            left_out[reason] = left_out.get(reason, 0) + 1
+            continue
+        if run.state_text == "diverged":
+            scores = [name for name, value in run.settings.items() if value is None and name.startswith(_SCORES)]
+            settings = run.settings | dict.fromkeys(scores, math.nan)
+            run = structs.replace(run, settings=settings, state=_STATES["diverged"])
+        yield run
+    notes += _sentences(left_out)
 
 
 def names_in_export(names: Collection[str] | None, texts: Mapping[str, str]) -> Collection[str] | None:
@@ -81,7 +107,11 @@ class ExportedRuns:
 
     def sentences(self) -> list[str]:
         """How many runs are left out, and why."""
-        return [f"{plural(count, 'run')} left out: {reason}" for reason, count in self._left_out.items()]
+        return _sentences(self._left_out)
+
+
+def _sentences(left_out: Mapping[str, int]) -> list[str]:
+    return [f"{plural(count, 'run')} left out: {reason}" for reason, count in left_out.items()]
 
 
 def _left_out(about: Mapping[str, str]) -> str:
@@ -115,6 +145,8 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
     return structs.replace(
         run,
         settings=places | {path: value for path, value in settings.items() if not path.startswith("execution.")},
+        exported=_exported(about),
+        directions=run.directions | _direction(about),
         state=_STATES.get(about["state"], run.state),
         state_text=about["state"],
         last={name: value for name, value in last.items() if not name.startswith(RESULT)} | results,
@@ -122,6 +154,28 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
         curves={name: curve for name, curve in curves.items() if is_curve(name)},
         ends=None if run.ends is None else {name_of(k): end for k, end in run.ends.items() if is_curve(name_of(k))},
     )
+
+
+def _exported(about: Mapping[str, str]) -> Exported | None:
+    """The place of the run in its ladder; None of a run that was in none, and in the exports of older versions."""
+    try:
+        return Exported(
+            rung=about["rung"],
+            place=int(about["place"]),
+            base=about.get("base", ""),
+            metric=about.get("metric", ""),
+            unit=about.get("unit", ""),
+            test_items=int(about["test_items"]) if "test_items" in about else None,
+            chance=float(about["chance"]) if "chance" in about else None,
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _direction(about: Mapping[str, str]) -> dict[str, Direction]:
+    directions: dict[str, Direction] = {"max": "max", "min": "min"}
+    found = directions.get(about.get("direction", ""))
+    return {} if found is None or "metric" not in about else {about["metric"]: found}
 
 
 def _renamed(text: str) -> dict[str, str]:

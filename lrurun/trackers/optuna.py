@@ -199,6 +199,7 @@ def _run(study: _Study, trial: _Trial, path: Path, curves: Collection[str] | Non
         last=collected.last,
         last_step=collected.last_step,
         directions=study.directions_of_metrics(),
+        objective=study.metrics()[0] if len(study.directions) == 1 else "",
         curves=collected.curves,
         started_at=_seconds(trial.started),
         ended_at=_seconds(trial.ended),

@@ -10,14 +10,15 @@
   Of others it is not known whether they still run.
 * Its arguments, with the seed, are in a pickle (`training_args.bin`), which is never read. Settings are those that the
   state has (numbers of steps, batch size, parameters of a search), `args.json` and `config.json` where they are there
-  (the latter below `config.`), and the path of the folder as `folder`.
+  (the latter below `config.`), the path of the folder as `folder`, and without arguments what the names of folders
+  say.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from lrurun.errors import LrurunError, UsageError
@@ -64,7 +65,7 @@ class TransformersReader(FolderReader):
         end, state_text = _end(state, history)
         return TrackedRun(
             id=id,
-            settings=_settings([folder, *checkpoints], state, id),
+            settings=_settings([folder, *checkpoints], state, id, folders.relative(folder, self.source.path)),
             state=end,
             state_text=state_text,
             last=collected.last,
@@ -135,12 +136,15 @@ def _end(state: dict[str, Any], history: list[dict[str, Any]]) -> tuple[State, s
     return "running", progress
 
 
-def _settings(places: list[Path], state: dict[str, Any], id: str) -> dict[str, Value]:
-    """The settings in a state, and in files of the first of these folders that has them."""
+def _settings(places: list[Path], state: dict[str, Any], id: str, below: PurePosixPath) -> dict[str, Value]:
+    """The settings in a state, and in files of the first of these folders that has them; without arguments, those in
+    the names of folders."""
     settings: dict[str, Value] = {"folder": id}
     settings |= flat({name: state[name] for name in _SETTINGS if name in state})
-    if isinstance(state.get("trial_params"), dict):
-        settings |= flat(state["trial_params"])
+    given = flat(state["trial_params"]) if isinstance(state.get("trial_params"), dict) else {}
+    if not given and not any((place / "args.json").is_file() for place in places):
+        given = folders.settings_in(below)
+    settings |= given
     for name, prefix in (("config.json", "config."), ("args.json", "")):
         for place in places:
             if (path := place / name).is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -89,4 +90,43 @@ def test_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "lightning_logs" / "version_0")
     assert [(run.id, run.project) for run in LightningReader(Source(name=".")).runs()] == [
         ("version_0", "lightning_logs")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("none/seed0", {"folder.1": "none", "seed": 0}),
+        ("none/seed_12", {"folder.1": "none", "seed": 12}),
+        ("none/Seed-3/tb", {"folder.1": "none", "seed": 3, "folder.3": "tb"}),
+        ("norm=none,seed=1", {"norm": "none", "seed": 1}),
+        ("a/optim.lr=1e-3,+norm=none", {"folder.1": "a", "optim.lr": 0.001, "norm": "none"}),
+        ("lr=0.1/x=", {"lr": 0.1, "x": ""}),
+        ("n=nan,m=1_0", {"n": "nan", "m": "1_0"}),
+        ("train_0_lr=0.1,seed", {"folder.1": "train_0_lr=0.1,seed"}),
+        ("seeds/seed/seed1b", {"folder.1": "seeds", "folder.2": "seed", "folder.3": "seed1b"}),
+        (".", {}),
+    ],
+)
+def test_settings_in_the_names_of_folders(path, expected):
+    assert folders.settings_in(PurePosixPath(path)) == expected
+
+
+@pytest.mark.parametrize("layout", ["{norm}/seed{seed}", "norm={norm},seed={seed}"])
+def test_folders_of_tensorboard_without_settings(layout, tmp_path):
+    for norm in ("none", "layer"):
+        for seed in range(3):
+            target = tmp_path / layout.format(norm=norm, seed=seed)
+            shutil.copytree(FILES / "tensorboard" / "values" / "simple", target)
+    reader = trackers.opened(Source(name=str(tmp_path)))
+    found = [tuple(run.settings.values()) for run in reader.runs()]
+    assert sorted(found) == sorted((norm, seed) for norm in ("none", "layer") for seed in range(3))
+
+
+def test_settings_of_the_tool_count_alone(tmp_path):
+    shutil.copytree(FILES / "lightning", tmp_path / "norm=none")
+    of_tool = list(LightningReader(Source(name=str(FILES / "lightning"))).runs())
+    found = list(LightningReader(Source(name=str(tmp_path))).runs())
+    assert [run.settings for run in found if "norm" not in run.settings] == [
+        run.settings for run in of_tool if run.settings
     ]

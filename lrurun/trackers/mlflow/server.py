@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import numpy as np
 
@@ -20,6 +23,8 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # by default it repeats for minutes where nothing answers
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
 }
+_WAIT = 5
+"""Seconds in which a server must take a connection."""
 _PAGE = 1000
 """The most runs of an answer."""
 _Answer = TypeVar("_Answer")
@@ -31,9 +36,10 @@ class Server:
     def __init__(self, address: str) -> None:
         """
         Raises:
-            LrurunError: MLflow is not installed.
+            LrurunError: nothing answers, or MLflow is not installed.
         """
         self._address = address
+        _check_answers(address)
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
         try:
@@ -143,3 +149,25 @@ class Server:
                 f"{self._address}: does not answer as a server of MLflow: {reason}",
                 "open the address in a browser; it is printed by `mlflow server`",
             ) from None
+
+
+def _check_answers(address: str) -> None:
+    """Refuses an address at which nothing takes connections: MLflow's client repeats for long, without a word. Through
+    a proxy that is not known.
+
+    Raises:
+        LrurunError: with the reason of the system.
+    """
+    parts = urlsplit(address)
+    host, scheme = parts.hostname or "", parts.scheme
+    if scheme in getproxies() and not proxy_bypass(host):
+        return
+    try:
+        with socket.create_connection((host, parts.port or (443 if scheme == "https" else 80)), _WAIT):
+            pass
+    except (OSError, ValueError, OverflowError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise LrurunError(
+            f"{address}: does not answer as a server of MLflow: {reason}",
+            "start the server (mlflow server --port PORT), and give the address that it prints",
+        ) from None

@@ -272,13 +272,17 @@ class _Reading:
             if isinstance(steps, int):
                 problem = problem or f"{table.row_name(steps)} has the step {column.cell(steps)!r} in {name!r}"
                 continue
-            parts.step, self.steps, self.has_step = name, steps, ~column.empty
+            negative = ~column.empty & (steps < 0)
+            parts.step, self.steps, self.has_step = name, steps, ~column.empty & ~negative
             greatest = np.full(len(self.ids), -1, np.int64)
             np.maximum.at(greatest, self.numbers[self.has_step], steps[self.has_step])
             self.last_steps = {number: step for number, step in enumerate(greatest.tolist()) if step >= 0}
             if len(candidates) > 1:
                 others = listed([other for other in candidates if other != name])
                 table.notes.append(f"{table.place}: steps are those of {name!r}; {others} is read as any other column")
+            if negative.any():
+                rows = plural(int(negative.sum()), "row")
+                table.notes.append(f"{table.place}: {rows} with a negative step count for last values alone")
             if missing := int(column.empty.sum()):
                 table.notes.append(
                     f"{table.place}: {plural(missing, 'row')} without a step count for last values alone"
@@ -522,14 +526,13 @@ def _text(cell: Value) -> str:
 
 
 def _whole(column: Column) -> NDArray[np.int64] | int:
-    """(rows,) the cells as whole numbers that are not negative, 0 where they are empty; or the first row that has
-    none."""
+    """(rows,) the cells as whole numbers, 0 where they are empty; or the first row that has another value."""
     values, filled = column.values, ~column.empty
     if values.dtype.kind == "i":
-        wrong = filled & (values < 0)
+        wrong = np.zeros(len(values), bool)
     elif values.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
-            wrong = filled & ~((values >= 0) & (values == np.floor(values)) & (values < 2**53))
+            wrong = filled & ~((values == np.floor(values)) & (np.abs(values) < 2**53))
     else:
         wrong = filled
     if wrong.any():

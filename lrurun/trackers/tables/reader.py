@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from typing import ClassVar
 
-from lrurun.trackers import Source, TrackedRun
+from lrurun.trackers import Source, TrackedRun, lrurun_exports
 from lrurun.trackers.tables import forms
 from lrurun.trackers.tables.columns import Table
 
@@ -38,7 +38,8 @@ class TableReader:
         """The runs in the order of the table."""
         table = self.table()
         self._notes = table.notes
-        return forms.runs(table, self.source, curves)
+        found = forms.runs(table, self.source, curves)
+        return lrurun_exports.of_table(found, self._notes) if lrurun_exports.is_own_table(table.names) else found
 
     def notes(self) -> Sequence[str]:
         """Sentences on what the last reading left out or had to interpret."""

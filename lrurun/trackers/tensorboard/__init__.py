@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from msgspec import structs
+
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source, State, TrackedRun, documents, flat, yaml
-from lrurun.trackers.folders import check_project, is_seen
+from lrurun.trackers.folders import check_project, is_seen, settings_in
 from lrurun.trackers.lrurun_exports import ExportedRuns, of_event_file
 from lrurun.trackers.tensorboard.content import Content, read
 from lrurun.trackers.tensorboard.folders import EVENTS, event_files, in_order, parts_of_runs
@@ -25,7 +27,8 @@ class TensorBoardReader:
     """Reads all scalars of event files below a folder. The id of a run is the path of its folder from there.
 
     Nothing is thinned out. Points are in the order of time; those that a writer with `purge_step` made void are left
-    out, as TensorBoard leaves them out. Settings are those of the hparams plugin, or of Lightning's `hparams.yaml`.
+    out, as TensorBoard leaves them out. Settings are those of the hparams plugin, or of Lightning's `hparams.yaml`;
+    without both, those in the names of folders.
     """
 
     name = "tensorboard"
@@ -73,6 +76,7 @@ class TensorBoardReader:
                 void += content.void
                 run = self._run(folder, content)
                 if run.last or run.settings or folder not in above:
+                    run = structs.replace(run, settings=run.settings or settings_in(folder))
                     yield from exports.read(run, of_event_file(content.texts))
             yield from exports.waiting()
         except OSError as error:
