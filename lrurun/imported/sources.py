@@ -88,11 +88,6 @@ def opened(names: Sequence[str], given: ImportOptions, folder: Path, frame: Any 
             frame=frame,
         )
         reader = trackers.opened(source, given.kind)
-        if given.metrics_file and not getattr(reader, "reads_metrics_file", False):
-            raise UsageError(
-                f"--metrics-file {given.metrics_file}: {name} is no source with such a file in the folder of each run",
-                "leave it out; Hydra's folders are read with it, by --from hydra",
-            )
         found.append(OpenedSource(name=name, tracker=given.kind or reader.name, reader=reader))
     if len({source.tracker for source in found}) > 1:
         listed = ", ".join(f"{source.name} ({source.tracker})" for source in found)

@@ -538,7 +538,7 @@ def test_a_rebuilt_ledger_names_what_to_import_again(machine: Machine) -> None:
         (["--by", ","], "--by: names no setting, found ','"),
         (["--by", "seed"], "--by seed: seed has the seeds, and each rung needs several"),
         (["--by", "norm", "--choose", "norm", "--metric-for-choice", "val_acc"], "--choose norm: makes the rungs"),
-        (["--by", "norm", "--metrics-file", "x"], "--metrics-file x: runs.csv is no source with such a file"),
+        (["--by", "norm", "--metrics-file", "x"], "runs.csv: no reader that takes --metrics-file knows this source"),
         (["", "--by", "norm"], "a source has an empty name"),
     ],
 )

@@ -90,7 +90,7 @@ CASES: Mapping[str, tuple[str, Sequence[str], Mapping[str, tuple[int, int]]]] = 
     # a run of "layer" has no such metric
     "dvclive": (
         "dvclive/runs",
-        ["--metric", "acc", "--by", "norm", *NO_SEED],
+        ["--metric", "acc", "--by", "norm", "--unit", "hits", *NO_SEED],
         {"batch": (2, 0), "none": (1, 0), "no-norm": (1, 0), "layer": (0, 1)},
     ),
 }
@@ -195,4 +195,4 @@ def test_tables_of_one_name_with_equal_run_ids_are_refused(machine: Machine) -> 
     for folder in ("a", "b"):
         write_runs(machine.folder / folder / "runs.csv")
     done = machine.run("import", "a/runs.csv", "b/runs.csv", "--metric", "test_acc", "--by", "norm", code=2)
-    assert "run none-0 of runs is there twice: in a/runs.csv and in b/runs.csv" in done.stderr
+    assert "run none-0 is there twice: in a/runs.csv and in b/runs.csv" in done.stderr

@@ -76,7 +76,7 @@ def test_the_home_folder(tmp_path, monkeypatch):
     shutil.copytree(FILES / "ray", tmp_path / "ray_results")
     source = Source(name="~/ray_results")
     assert RayTuneReader.recognises(source)
-    assert len(list(RayTuneReader(source).runs())) == 7
+    assert len(list(RayTuneReader(source).runs())) == 10
 
 
 def test_the_current_folder(tmp_path, monkeypatch):
