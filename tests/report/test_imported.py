@@ -38,7 +38,7 @@ def _fill(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def imported() -> Machine:
     """Three rungs of six runs, of which two are missing and one diverged; two runs that only chose settings."""
-    return Machine(once("imported", _fill))
+    return Machine(once("imported-reports", _fill))
 
 
 def test_whole_reports(imported: Machine, golden) -> None:

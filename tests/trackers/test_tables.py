@@ -831,7 +831,7 @@ def test_places_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UsageError, match="this is a folder, expected a file with a table"):
         read(tmp_path, kind)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="this is no regular file"):
+    with pytest.raises(UsageError, match="is no file or folder, but a stream"):
         read(tmp_path / "pipe", kind)
     with pytest.raises(LrurunError):
         read(Path("a\0b"), kind)

@@ -96,8 +96,8 @@ class Migration:
 def _set_version(connection: Connection) -> None:
     """Makes the table of the version, as Alembic does: importing that takes longer than making the ledger."""
     connection.exec_driver_sql(
-        f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL,"
-        f" CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
+        f"CREATE TABLE {VERSION_TABLE} ( version_num VARCHAR(32) NOT NULL,"
+        f" CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num) )"
     )
     connection.exec_driver_sql(f"INSERT INTO {VERSION_TABLE} VALUES ('{SCHEMA}')")
 
