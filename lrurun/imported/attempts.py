@@ -3,9 +3,10 @@
 **An abandoned attempt.** A run that goes on from an older checkpoint goes back to its step: the points at that step and
 after it that were recorded before are void, as TensorBoard's purge has it. What counts is the last attempt.
 
-**Two writers.** All points stay, and of each step the one that was recorded last, where no attempt can be told from
-another: if half of the steps or more go back, and more than one; or if, after a step back, the curve goes on beyond all
-earlier steps and leaves out two or more of those between, or one of which a later point is beside: both parts go on.
+**Two writers.** All points stay, and of each step the one that was recorded last, where no attempt can be
+distinguished from another: if half of the steps or more go back, and more than one; or if, after a step back, the
+curve goes on beyond all earlier steps and leaves out two or more of those between, or one of which a later point is
+beside: both parts go on.
 """
 
 from __future__ import annotations

@@ -187,8 +187,8 @@ def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _Went
     """Of each of these metrics that has steps, the step at which it ends, the greatest one that was recorded, and why
     its steps go back. A tracker that tells ends without curves knows one reason."""
     if run.ends is not None and not run.curves:
-        told = [run.ends[name] for name in metrics if name in run.ends]
-        return [(end, greatest, "attempts" if end < greatest else "") for end, greatest in told]
+        known = [run.ends[name] for name in metrics if name in run.ends]
+        return [(end, greatest, "attempts" if end < greatest else "") for end, greatest in known]
     curves = [run.curves[name] for name in metrics if name in run.curves]
     found = [(ordered(curve), int(np.max(curve.steps))) for curve in curves if len(curve.steps)]
     return [

@@ -124,9 +124,9 @@ def test_a_changed_file_is_another_instance(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     fill(machine.ledger, write(tmp_path))
     write(tmp_path, TABLE.replace("test_acc", "test_loss"))
-    told = machine.refused("report", "runs.toml", code=4)
-    assert "another version of the ladder, recipe or code has results: --instance runs (16 finished runs)" in told
-    assert "or run: lrurun import runs.toml" in told
+    error = machine.refused("report", "runs.toml", code=4)
+    assert "another version of the ladder, recipe or code has results: --instance runs (16 finished runs)" in error
+    assert "or run: lrurun import runs.toml" in error
 
 
 def test_the_report_needs_no_file(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_table_of_runs_from_its_file_to_the_answer(tmp_path: Path) -> None:
     assert re.search(r"^tracker +CSV$", shown, re.MULTILINE)
     assert re.search(r"^place +\S*table.csv", shown, re.MULTILINE)
     assert not re.search(r"^(started|ended|metric +points)", shown, re.MULTILINE)
-    told = machine.refused("plot", "table.toml", "--kind", "curves", "--out", "x.svg", code=4)
-    assert "was imported without such curves" in told
+    error = machine.refused("plot", "table.toml", "--kind", "curves", "--out", "x.svg", code=4)
+    assert "was imported without such curves" in error
     assert "these runs were imported, and cannot be trained here" in machine.refused("ladder", "table")
     page = machine.run("report", "table.toml", "--format", "html").stdout
     assert " of 0<" not in page

@@ -222,7 +222,7 @@ class _Reading:
         )
         if equal := sum(number - 1 for number in seen.values()):
             verb = "equals another one" if equal == 1 else "equal others"
-            note += f"; {plural(equal, 'row')} {verb} in these, and {'is' if equal == 1 else 'are'} told by the order"
+            note += f"; {plural(equal, 'row')} {verb} in these, and only their order distinguishes them"
         if parts.step is not None:
             note += f", although there are steps in {parts.step!r}"
         table.notes.append(note)
