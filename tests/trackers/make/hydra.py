@@ -89,7 +89,7 @@ def clean(folder: Path) -> None:
     for path in [*folder.glob("values/*/.hydra/hydra.yaml"), *folder.rglob("multirun.yaml")]:
         path.unlink()
     for path in folder.rglob("hydra.yaml"):
-        path.write_text(re.sub(r"/\S+/made\b", "/work", path.read_text()))
+        path.write_text(re.sub(r"/\S+/made\b", "/project", path.read_text()))
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def clean(folder: Path) -> None:
             path.unlink()
     for path in folder.rglob("*.*"):
         if path.is_file():
-            text = re.sub(r"/[^\s\"]+/(site-packages|made|tests)\b", r"/work/\1", path.read_text())
+            text = re.sub(r"/[^\s\"]+/(site-packages|made|tests)\b", r"/project/\1", path.read_text())
             text = re.sub(r"[0-9a-f]{40,}", "80054e2e", text)  # a pickled None
             text = re.sub(r"\b\d+\.\d+\.\d+\.\d+\b", "192.0.2.1", text)
             path.write_text(text.replace(socket.gethostname(), "host"))
