@@ -17,4 +17,4 @@ norms = lrurun.import_runs(frame, name="frame", metric="test_acc", by="norm")
 print(norms.report().rows.to_pandas()[["rung", "n", "mean", "verdict", "comparison.p_adjusted"]])
 END
 
-lrurun show $(lrurun runs --ladder mlflow --limit 1 --json | python -c "import json, sys; print(json.load(sys.stdin)['runs'][0]['id'])")
+lrurun show c267d4a24d00
