@@ -6,13 +6,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from lrurun.config import metric_names
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import ImportedConfig, Origin, Reading
-from lrurun.data.metric import ESCAPE, Accuracy, Metric
+from lrurun.data.metric import ESCAPE, Metric, declared
 from lrurun.decoding import Fault
 from lrurun.errors import UsageError
 
@@ -143,17 +142,14 @@ def validation_metrics(metrics: Iterable[str], metric: str) -> list[str]:
 
 def metric_of(table: ImportTable) -> Metric:
     """How the runs are scored."""
-    is_percent = table.unit == "%"
-    metric = Metric(
-        name=table.name,
-        unit="points" if is_percent else table.unit or table.name.replace("_", " "),
-        scale=100.0 if is_percent else 1.0,
-        decimals=table.decimals if table.decimals is not None else 1 if is_percent else 3,
-        symbol=table.unit,
+    return declared(
+        table.name,
+        unit=table.unit,
+        decimals=table.decimals,
         higher_is_better=table.direction == "max",
         chance=table.chance,
+        is_share=table.is_share,
     )
-    return Accuracy(**msgspec.structs.asdict(metric)) if table.is_share else metric
 
 
 def is_best_of_test(table: ImportTable) -> bool:

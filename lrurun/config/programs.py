@@ -15,7 +15,7 @@ from lrurun import decoding
 from lrurun.config.schema import SETTINGS, Execution, Program, ProgramConfig
 from lrurun.config.settings import flatten
 from lrurun.console import setting
-from lrurun.data.metric import Accuracy, Metric
+from lrurun.data.metric import Metric, declared
 from lrurun.decoding import Fault
 from lrurun.errors import LrurunError, UsageError, hint_for, raise_first
 from lrurun.paths import shown
@@ -103,17 +103,14 @@ def as_argument(value: Any) -> str:
 
 def metric_of(program: ProgramTable) -> Metric:
     """How the runs of a program are scored."""
-    is_percent = program.unit == "%"
-    metric = Metric(
-        name=program.name,
-        unit="points" if is_percent else program.unit or program.name.replace("_", " "),
-        scale=100.0 if is_percent else 1.0,
-        decimals=program.decimals if program.decimals is not None else 1 if is_percent else 3,
-        symbol=program.unit,
+    return declared(
+        program.name,
+        unit=program.unit,
+        decimals=program.decimals,
         higher_is_better=program.direction == "max",
         chance=program.chance,
+        is_share=program.is_share,
     )
-    return Accuracy(**msgspec.structs.asdict(metric)) if program.is_share else metric
 
 
 def paths_of(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -230,6 +230,29 @@ class Accuracy(_PerCent, frozen=True, kw_only=True):
         return binomial_variance(score, items, least=1 / items)
 
 
+def declared(
+    name: str, *, unit: str, decimals: int | None, higher_is_better: bool, chance: float | None, is_share: bool
+) -> Metric:
+    """The metric of runs whose scores lrurun does not compute: those of a user's program, and imported ones.
+
+    Args:
+        unit: as people write it; with "%", scores are fractions, which are printed in per cent.
+        decimals: None: 1 for per cent, else 3.
+        is_share: whether it is a share of test items, as an accuracy.
+    """
+    is_percent = unit == "%"
+    metric = Metric(
+        name=name,
+        unit="points" if is_percent else unit or name.replace("_", " "),
+        scale=100.0 if is_percent else 1.0,
+        decimals=decimals if decimals is not None else 1 if is_percent else 3,
+        symbol=unit,
+        higher_is_better=higher_is_better,
+        chance=chance,
+    )
+    return Accuracy(**structs.asdict(metric)) if is_share else metric
+
+
 class Exact(Accuracy, frozen=True, kw_only=True):
     """The share of sequences whose labels are all predicted correctly."""
 

@@ -1,7 +1,8 @@
 """Curves whose steps go back, in the order of recording: after an attempt that was abandoned, or from two writers.
 
-**An abandoned attempt.** A run that goes on from an older checkpoint goes back to its step: the points at that step and
-after it that were recorded before are void, as TensorBoard's purge has it. What counts is the last attempt.
+**An abandoned attempt.** A run that is resumed from an older checkpoint repeats steps: what was recorded before the
+resumption, at the step of the checkpoint and later ones, is void, as with the purge of TensorBoard. The last attempt
+counts.
 
 **Two writers.** All points stay, and of each step the one that was recorded last, where no attempt can be
 distinguished from another: if half of the steps or more go back, and more than one; or if, after a step back, the

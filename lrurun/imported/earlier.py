@@ -90,7 +90,7 @@ class VanishedRuns(Struct, frozen=True, kw_only=True):
 
     @property
     def sentences(self) -> Iterator[str]:
-        """What becomes of those that do not count, for whoever imports."""
+        """Messages about the runs that do not count."""
         if self.unnamed:
             verb = "comes" if len(self.unnamed) == 1 else "come"
             yield (

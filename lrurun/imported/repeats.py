@@ -55,7 +55,7 @@ class SeededRuns(Struct, frozen=True, kw_only=True):
     parts: dict[RunKey, tuple[RunKey, ...]] = {}
     """Project and id of a run that is the mean of several -> theirs."""
     sentences: tuple[str, ...] = ()
-    """What was decided, for whoever imports."""
+    """Messages about what was decided."""
     cautions: tuple[Caution, ...] = ()
 
 
@@ -361,7 +361,7 @@ def _on_numbers(groups: Mapping[_Group, Sequence[_Placed]], table: ImportTable) 
         yield Caution(
             short="seeds numbered here",
             full="The source has no seeds: the runs of each rung were numbered. That they are independent, with seeds "
-            "of their own, is the word of whoever imported them.",
+            "of their own, is what their user says, and is not known here.",
         )
 
 

@@ -185,7 +185,7 @@ def _last_of_several(run: TrackedRun, table: ImportTable) -> int | None:
 
 def _ends(run: TrackedRun, metrics: Sequence[str]) -> list[tuple[int, int, _WentBack]]:
     """Of each of these metrics that has steps, the step at which it ends, the greatest one that was recorded, and why
-    its steps go back. A tracker that tells ends without curves knows one reason."""
+    its steps go back. Without curves, an abandoned attempt is the only reason known."""
     if run.ends is not None and not run.curves:
         known = [run.ends[name] for name in metrics if name in run.ends]
         return [(end, greatest, "attempts" if end < greatest else "") for end, greatest in known]

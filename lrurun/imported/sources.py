@@ -134,7 +134,7 @@ class Identities:
             raise UsageError(
                 f"run {run.id}{of_project} is there twice: in {earlier} and in {place}",
                 "name a source that has it once, import them under two names with --name, or limit it with --project; "
-                "a column project tells runs of tables apart",
+                "a column project distinguishes runs of tables",
             )
         self._places[origin] = place
         return origin

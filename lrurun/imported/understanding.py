@@ -240,7 +240,8 @@ class Varying(Struct, frozen=True, kw_only=True):
 
 
 def text_of(value: Value) -> str:
-    """The value of a setting as people read it. Unequal values may share it: `comparable` tells them apart."""
+    """The value of a setting as people read it. Unequal values may have the same text, and never the same
+    `comparable`."""
     if isinstance(value, list):
         return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
     return setting(0 if value == 0 and not isinstance(value, bool) else value)  # -0.0 is 0

@@ -67,7 +67,7 @@ class Curve(Struct, frozen=True):
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """What an export of lrurun says of the ladder in which a run was."""
+    """The ladder of a run, as an export of lrurun records it."""
 
     rung: str
     place: int

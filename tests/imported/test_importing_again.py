@@ -102,7 +102,7 @@ def test_equal_ids_in_two_tables_need_a_project(here: Machine) -> None:
     with pytest.raises(UsageError, match=r"run r0 is there twice: in a\.csv and in b\.csv") as caught:
         lrurun.import_runs(["a.csv", "b.csv"], name="runs", **NO_SEEDS)
     assert "import them under two names" in (caught.value.hint or "")
-    assert "a column project tells runs of tables apart" in (caught.value.hint or "")
+    assert "a column project distinguishes runs of tables" in (caught.value.hint or "")
     for project in ("a", "b"):
         rows = [[project, "r0", "none", 0, 0.5], [project, "r1", "layer", 0, 0.6]]
         write_csv(here.folder / f"{project}.csv", ["project", *HEAD], rows)

@@ -36,7 +36,7 @@ def test_without_a_seed_column_the_runs_of_a_rung_are_numbered_by_their_start() 
     found = seeded(rungs, table())
     assert seeds(found) == {"a": {"late": 1, "early": 0}, "b": {"x": 0, "lost": 1, "y": 2}}
     assert shorts(found) == ["seeds numbered here"]
-    assert "is the word of whoever imported them" in found.cautions[0].full
+    assert "is what their user says" in found.cautions[0].full
 
 
 def test_runs_without_a_time_are_numbered_after_those_with_one() -> None:

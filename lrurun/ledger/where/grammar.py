@@ -122,7 +122,7 @@ def parse(text: str, types: Mapping[str, ValueType], option: str = "--where") ->
 
 
 def comparable(value: Any) -> str:
-    """The value of a setting as a text that just the values have which no condition tells apart from it.
+    """The value of a setting as a text, the same for two values if no condition distinguishes them.
 
     Numbers are equal by value, as 64 bits have them: 1 is 1.0, and neither "1" nor true. True is the text "true".
     """
