@@ -12,6 +12,7 @@ from lrurun.errors import DamagedError, plural
 from lrurun.ledger.database import DAMAGED, Database
 from lrurun.ledger.database.schema import (
     TRIGGERS,
+    UNRECORDED,
     VIEWS,
     attempts,
     documents,
@@ -81,7 +82,7 @@ def _items(database: Database, connection: Connection) -> Iterator[str]:
 
 def _missing(database: Database, connection: Connection) -> list[str]:
     indexes = {str(index.name) for table in metadata.tables.values() for index in table.indexes}
-    expected = {*metadata.tables, *TRIGGERS, *VIEWS, *indexes} - database.lacking
+    expected = {*metadata.tables, *TRIGGERS, UNRECORDED, *VIEWS, *indexes} - database.lacking
     return [f"{name} is missing from the schema" for name in sorted(expected - database.names(connection))]
 
 

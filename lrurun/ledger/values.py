@@ -313,3 +313,45 @@ class HeldRun(Struct, frozen=True, kw_only=True):
 
     run: Run
     attempt: int
+
+
+class Hidden(Struct, frozen=True, kw_only=True):
+    """An instance that `lrurun ledger hide` took out of lists."""
+
+    time: float
+    user: str | None
+
+
+class Removal(Struct, frozen=True, kw_only=True):
+    """Runs that were removed together: forgotten here, or left out when a part of a ledger was copied."""
+
+    key: str
+    """The same in every ledger that has it."""
+    kind: Literal["forgotten", "left out"]
+    time: float
+    user: str | None
+    selection: str
+    """What was named, as in "npDigits-2" or "--where 'seed>20'"."""
+    why: str | None
+    runs: int
+    bytes: int | None
+    """Of their files; None until these are removed, and for runs that were left out."""
+    finished_at: float | None
+    """None while files remain: `lrurun ledger forget` goes on with them."""
+
+
+class RemovedRun(Struct, frozen=True, kw_only=True):
+    """A run that was removed from an instance."""
+
+    run: str
+    instance: str
+    """The short name of the instance when it was removed."""
+    ladder_key: str
+    rung: str
+    stage: str
+    task: str
+    seed: int
+    state: State
+    """When it was removed."""
+    kind: Literal["forgotten", "left out"]
+    why: str | None

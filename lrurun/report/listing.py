@@ -77,6 +77,11 @@ class Choice:
             grammar.check_name(name, names, option)
 
     @property
+    def condition(self) -> grammar.Condition | None:
+        """The condition; None if every run is asked for."""
+        return self._condition
+
+    @property
     def is_all(self) -> bool:
         """Whether every run is asked for."""
         return self._condition is None

@@ -129,5 +129,15 @@ def build(path: Path) -> None:
         ledger.mark([done.id], exclude="trained on a broken disk")
         ledger.mark([done.id], note="the fan was loud\nall night")
     with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO hidden SELECT id, 1.5, 'someone' FROM ladders WHERE profile = 'smoke'")
+        connection.execute(
+            "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at)"
+            " VALUES ('0123456789abcdef', 'forgotten', 2.5, 'someone', 'sDigits', 'a wrong import', 1, 1000, 3.5)"
+        )
+        connection.execute(
+            "INSERT INTO removed_runs (removal, run, ladder_key, rung, stage, instance, task, seed, state)"
+            " SELECT 1, 'feedfeedfeed', key, 'tanh-rnn', 'train', short_name, task, 7, 'done' FROM ladders WHERE id = 1"
+        )
+        connection.commit()
         connection.execute("VACUUM")
     connection.close()

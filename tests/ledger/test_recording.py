@@ -170,7 +170,7 @@ def test_a_finished_run_never_changes(ledger: Ledger, key: str, path: Path, stat
     for change in ("state = 'queued'", "result = '{}'", "step = 1", "config_id = 2", "error = 'x'", "attempt = 9"):
         with pytest.raises(refused_by_database(), match="never changes"):
             raw(path, f"UPDATE stored_runs SET {change}")
-    with pytest.raises(refused_by_database(), match="never deleted"):
+    with pytest.raises(refused_by_database(), match="only deleted by ledger forget"):
         raw(path, "DELETE FROM stored_runs")
     assert ledger.reap(ME) == []
     assert dump(path) == before
@@ -229,9 +229,8 @@ def test_runs_that_differ_in_the_seed_share_their_settings(ledger: Ledger, key: 
     shared = raw(path, "SELECT text FROM documents WHERE seed_at IS NOT NULL")
     assert [json.loads(text)["seed"] for (text,) in shared] == [None] * 3
     assert ledger.check() == []
-    for change in ("UPDATE documents SET text = '{}'", "DELETE FROM documents"):
-        with pytest.raises(refused_by_database(), match="never"):
-            raw(path, change)
+    with pytest.raises(refused_by_database(), match="never changes"):
+        raw(path, "UPDATE documents SET text = '{}'")
 
 
 def test_code_versions_before_a_run_started_again_are_not_counted(ledger: Ledger, key: str) -> None:

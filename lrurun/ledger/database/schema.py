@@ -33,12 +33,14 @@ from sqlalchemy.types import TypeEngine
 
 from lrurun.ledger.database.sql import NUMBER, WHOLE, create_refusal, create_tables
 
-SCHEMA = "1001"
+SCHEMA = "1002"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
 
-LACKING = {"1000": frozenset({"test_sets", "item_results"})}
-"""Older revision -> the tables that it does not have. Ledgers of these revisions are read as they are; others
-have to be migrated before."""
+_SINCE_1002 = frozenset({"hidden", "removals", "removed_runs", "ix_removed_runs_run", "ix_removed_runs_ladder_key"})
+
+LACKING = {"1000": frozenset({"test_sets", "item_results"}) | _SINCE_1002, "1001": _SINCE_1002}
+"""Older revision -> the tables and indexes that it does not have. Ledgers of these revisions are read as they are;
+others have to be migrated before."""
 
 VERSION_TABLE = "lrurun_version"
 
@@ -93,7 +95,7 @@ documents = Table(
     Column("seed_at", WHOLE, comment="how many characters precede the null that stands for the run's seed"),
     Column("text", TEXT, nullable=False),
     comment="JSON texts that runs and attempts share: configurations (with null for the seed), execution settings, "
-    "provenance, environments. A row never changes and is never deleted",
+    "provenance, environments. A row never changes, and stays while something refers to it",
     sqlite_strict=True,
 )
 
@@ -299,17 +301,67 @@ exclusions = Table(
     sqlite_strict=True,
 )
 
+# What is set aside or removed. Rows of removals stay when their runs and instances are gone, so that they refer to
+# those by id and key.
+
+hidden = Table(
+    "hidden",
+    metadata,
+    Column("ladder", WHOLE, ForeignKey(ladders.c.id), primary_key=True),
+    Column("time", NUMBER, nullable=False),
+    Column("user_name", TEXT, key="user", comment="of the operating system's user who hid it"),
+    comment="ladder instances that lists leave out",
+    sqlite_strict=True,
+)
+
+removals = Table(
+    "removals",
+    metadata,
+    Column("id", WHOLE, Identity(), primary_key=True),
+    Column("key", TEXT, nullable=False, unique=True, comment="the same in every ledger that has it"),
+    Column("kind", TEXT, nullable=False, comment="'forgotten', or 'left out' when a part of a ledger was copied"),
+    Column("time", NUMBER, nullable=False),
+    Column("user_name", TEXT, key="user", comment="of the operating system's user"),
+    Column("selection", TEXT, nullable=False, comment="what was named: an instance, or a condition"),
+    Column("why", TEXT, comment="the user's reason"),
+    Column("runs", WHOLE, nullable=False, comment="how many"),
+    Column("bytes", WHOLE, comment="of their files; null until they are removed, and for runs that were left out"),
+    Column("finished_at", NUMBER, comment="null while files remain"),
+    CheckConstraint("kind IN ('forgotten', 'left out')", name="kind"),
+    comment="what is not in this ledger any more, or was left out of it: a row never changes once it is finished",
+    sqlite_strict=True,
+)
+
+removed_runs = Table(
+    "removed_runs",
+    metadata,
+    Column("removal", WHOLE, ForeignKey(removals.c.id), primary_key=True),
+    Column("run", TEXT, primary_key=True, comment="its id"),
+    Column("ladder_key", TEXT, primary_key=True, comment="of an instance that it was in; empty for a run of none"),
+    Column("rung", TEXT, primary_key=True),
+    Column("stage", TEXT, primary_key=True),
+    Column("instance", TEXT, nullable=False, comment="the short name of the instance then"),
+    Column("task", TEXT, nullable=False),
+    Column("seed", WHOLE, nullable=False),
+    Column("state", TEXT, nullable=False),
+    comment="the runs of removals, with their places in ladders",
+    sqlite_strict=True,
+)
+Index("ix_removed_runs_run", removed_runs.c.run)
+Index("ix_removed_runs_ladder_key", removed_runs.c.ladder_key)
+
 _FINISHED_COLUMNS = ", ".join(column.name for column in runs.c if column.name != "superseded")
 _FINISHED = "OLD.state IN ('done', 'diverged')"
 
 TRIGGERS = {
     "runs_finished_stay": (f"UPDATE OF {_FINISHED_COLUMNS}", "stored_runs", _FINISHED, "a finished run never changes"),
-    "runs_finished_not_deleted": ("DELETE", "stored_runs", _FINISHED, "a finished run is never deleted"),
     "documents_stay": ("UPDATE", "documents", None, "a document never changes"),
-    "documents_not_deleted": ("DELETE", "documents", None, "a document is never deleted"),
 }
 """Name of a trigger -> the statement that it refuses, the table, a condition on rows, and the error. A migration that
 rebuilds a table drops its triggers, and has to create them again."""
+
+UNRECORDED = "runs_finished_not_deleted"
+"""The name of the trigger that refuses to delete a finished run which is in no removal."""
 
 VIEWS = {
     "runs": """
@@ -340,6 +392,10 @@ def create(connection: Connection) -> None:
     create_tables(connection, metadata)
     for name, (statement, table, rows, message) in TRIGGERS.items():
         create_refusal(connection, name, statement, table, rows, message)
+    create_refusal(
+        connection, UNRECORDED, "DELETE", "stored_runs", _FINISHED, "a finished run is only deleted by ledger forget",
+        unless="EXISTS (SELECT 1 FROM removed_runs WHERE run = OLD.id)",
+    )  # fmt: skip
     for definition in VIEWS.values():
         connection.exec_driver_sql(definition)
 

@@ -147,13 +147,36 @@ def create_tables(connection: Connection, tables: MetaData) -> None:
 
 
 def create_refusal(
-    connection: Connection, name: str, statement: str, table: str, rows: str | None, message: str
+    connection: Connection,
+    name: str,
+    statement: str,
+    table: str,
+    rows: str | None,
+    message: str,
+    *,
+    unless: str | None = None,
 ) -> None:
-    """Makes a trigger that refuses a statement, DELETE or UPDATE, on a table's rows, or on some of them."""
-    when = "" if rows is None else f" WHEN ({rows})"
-    refuse = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+    """Makes a trigger that refuses a statement, DELETE or UPDATE, on a table's rows, or on some of them.
+
+    Args:
+        rows: a condition on OLD; None for all rows.
+        unless: a condition with queries under which the statement is allowed; None: it never is.
+    """
     if _on_server(connection):
-        when, refuse = f" FOR EACH ROW{when}", f"EXECUTE FUNCTION lrurun_refuse('{message}')"
+        function = "lrurun_refuse"
+        if unless is not None:  # no WHEN of PostgreSQL has a query
+            function = f"lrurun_refuse_{name}"
+            connection.exec_driver_sql(
+                f"CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                f" IF {unless} THEN RETURN {'OLD' if statement == 'DELETE' else 'NEW'}; END IF;"
+                " RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
+            )
+        when = " FOR EACH ROW" + ("" if rows is None else f" WHEN ({rows})")
+        refuse = f"EXECUTE FUNCTION {function}('{message}')"
+    else:
+        conditions = [*([] if rows is None else [f"({rows})"]), *([] if unless is None else [f"NOT ({unless})"])]
+        when = f" WHEN {' AND '.join(conditions)}" if conditions else ""
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
     connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {statement} ON {table}{when} {refuse}")
 
 
