@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select, union
 
-from lrurun.errors import NotFoundError
+from lrurun.errors import NotFoundError, plural
 from lrurun.ledger.database import Copying
 from lrurun.ledger.database.schema import (
     attempts,
@@ -47,7 +47,7 @@ class CopiedInstance(Struct, frozen=True, kw_only=True):
 
     name: str
     """Its short name."""
-    key: str
+    key: str = field(name="instance")
     runs: int
     of: int
     """How many runs it has in the ledger that was copied."""
@@ -64,6 +64,14 @@ class Copied(Struct, frozen=True, kw_only=True):
     def in_part(self) -> list[CopiedInstance]:
         """The instances of which runs were left out."""
         return [instance for instance in self.instances if instance.runs < instance.of]
+
+    @property
+    def sentence(self) -> str:
+        """What it has, as in "5 runs of 2 instances (1 in part: npDigits-2, 4 of 24 runs)"."""
+        phrases = [f"{instance.name}, {instance.runs} of {plural(instance.of, 'run')}" for instance in self.in_part]
+        of_instances = f" of {plural(len(self.instances), 'instance')}" if self.instances else ""
+        in_part = f" ({len(phrases)} in part: {'; '.join(phrases)})" if phrases else ""
+        return f"{plural(self.runs, 'run')}{of_instances}{in_part}"
 
 
 def copy(ledger: Ledger, target: Path, part: Part) -> Copied:

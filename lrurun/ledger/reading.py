@@ -58,6 +58,7 @@ from lrurun.ledger.values import (
 from lrurun.ledger.where.sql import in_order, where
 
 if TYPE_CHECKING:
+    from lrurun.ledger.part import Part
     from lrurun.ledger.values import ValueType
     from lrurun.ledger.where.grammar import Condition
 
@@ -158,9 +159,13 @@ class Reader(Handle):
         descending: bool = False,
         ladder: str | None = None,
         limit: int | None = None,
+        part: Part | None = None,
     ) -> list[str]:
-        """The ids of runs, superseded ones included, of a ladder (a name), that meet a condition, in an order."""
+        """The ids of runs, superseded ones included, of a ladder (a name) and in a part, that meet a condition, in an
+        order."""
         query = in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
+        if part is not None:
+            query = query.where(part.of_runs())
         if condition is not None:
             query = query.where(where(condition))
         if ladder is not None:
@@ -179,9 +184,11 @@ class Reader(Handle):
             yield from (by_id[run_id] for run_id in batch if run_id in by_id)
 
     @retried
-    def count_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
-        """The number of runs, or of those in a ladder (a name); `superseded` as in `runs`."""
+    def count_runs(self, ladder: str | None = None, *, superseded: bool = True, part: Part | None = None) -> int:
+        """The number of runs, or of those in a ladder (a name) and in a part; `superseded` as in `runs`."""
         query = select(func.count()).select_from(runs)
+        if part is not None:
+            query = query.where(part.of_runs())
         if ladder is not None:
             query = query.where(columns.in_ladder(ladder))
         if not superseded:
@@ -190,11 +197,12 @@ class Reader(Handle):
             return int(connection.execute(query).scalar_one())
 
     @retried
-    def names_of(self, field: Literal["ladder", "rung", "task"]) -> list[str]:
-        """The names of the ladders, rungs or tasks that have runs."""
-        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[field]
+    def names_of(self, field: Literal["instance", "ladder", "rung", "task"]) -> list[str]:
+        """The names of the instances, ladders, rungs or tasks that have runs."""
+        of_ladders = {"instance": ladders.c.short_name, "ladder": ladders.c.name}
+        column = (of_ladders | {"rung": ladder_runs.c.rung, "task": runs.c.task})[field]
         query = select(column).distinct().order_by(column)
-        if field == "ladder":
+        if field in of_ladders:
             query = query.where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
