@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from msgspec import structs
 
-from lrurun import studies
+from lrurun import console, studies
 from lrurun.commands._shared.options import (
     By,
     Format,
@@ -175,6 +175,8 @@ def _report(
                 f"run: {(plan and phrases.read_again(plan.recipe)) or request.command()}",
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
+        if loaded.instance.key in ledger.hidden():
+            console.say(phrases.hidden(loaded.instance))
         rungs = show.rung_names(loaded.plan.ladder)
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, or_, select, union
 
 from lrurun.errors import NotFoundError, plural
@@ -39,18 +39,7 @@ from lrurun.ledger.database.schema import (
 from lrurun.ledger.database.sql import among, now
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.owner import user
-from lrurun.ledger.part import Part
-
-
-class CopiedInstance(Struct, frozen=True, kw_only=True):
-    """An instance in the copy of a part; superseded runs do not count."""
-
-    name: str
-    """Its short name."""
-    key: str = field(name="instance")
-    runs: int
-    of: int
-    """How many runs it has in the ledger that was copied."""
+from lrurun.ledger.part import InstanceInPart, Part, instances_in
 
 
 class Copied(Struct, frozen=True, kw_only=True):
@@ -58,17 +47,17 @@ class Copied(Struct, frozen=True, kw_only=True):
 
     runs: int
     """How many, superseded ones included."""
-    instances: list[CopiedInstance]
+    instances: list[InstanceInPart]
 
     @property
-    def in_part(self) -> list[CopiedInstance]:
+    def in_part(self) -> list[InstanceInPart]:
         """The instances of which runs were left out."""
         return [instance for instance in self.instances if instance.runs < instance.of]
 
     @property
     def sentence(self) -> str:
         """What it has, as in "5 runs of 2 instances (1 in part: npDigits-2, 4 of 24 runs)"."""
-        phrases = [f"{instance.name}, {instance.runs} of {plural(instance.of, 'run')}" for instance in self.in_part]
+        phrases = [instance.phrase for instance in self.in_part]
         of_instances = f" of {plural(len(self.instances), 'instance')}" if self.instances else ""
         in_part = f" ({len(phrases)} in part: {'; '.join(phrases)})" if phrases else ""
         return f"{plural(self.runs, 'run')}{of_instances}{in_part}"
@@ -115,7 +104,8 @@ class _Copy:
         self._copy_rows(numbers, memberships, instances)
         self._copy_removals(instances)
         self._record_left_out(numbers, instances)
-        return Copied(runs=len(numbers), instances=self._counted(numbers, instances))
+        in_part = instances_in(self._connection, among(runs.c.number, numbers), among(ladders.c.id, instances))
+        return Copied(runs=len(numbers), instances=in_part)
 
     def _numbers(self, query: Select[Any]) -> list[int]:
         return list(self._connection.execute(query).scalars())
@@ -189,20 +179,6 @@ class _Copy:
         }  # fmt: skip
         self._copying.insert(removals, [removal])
         self._copying.insert(removed_runs, [row | {"removal": number} for row in rows])
-
-    def _counted(self, numbers: Sequence[int], instances: Sequence[int]) -> list[CopiedInstance]:
-        chosen = func.count(func.distinct(runs.c.number)).filter(among(runs.c.number, numbers))
-        query = (
-            select(ladders.c.short_name, ladders.c.key, chosen, func.count(func.distinct(runs.c.number)))
-            .select_from(_MEMBERS)
-            .where(among(ladders.c.id, instances), runs.c.superseded == 0)
-            .group_by(ladders.c.id, ladders.c.short_name, ladders.c.key)
-            .order_by(ladders.c.id)
-        )
-        return [
-            CopiedInstance(name=name, key=key, runs=count, of=total)
-            for name, key, count, total in self._connection.execute(query)
-        ]
 
 
 _MEMBERS = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder).join(

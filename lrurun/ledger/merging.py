@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from lrurun.console import no_progress
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.copying import CopiedInstance
 from lrurun.ledger.database import Joined, command, schema
 from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.part import InstanceInPart
 from lrurun.ledger.rows import altered_documents
 from lrurun.paths import inside
 
@@ -45,7 +45,7 @@ class Merged(Struct, frozen=True, kw_only=True):
     """How many of the new runs were forgotten in this ledger before."""
     hidden: list[str] = []
     """The short names of new instances that are hidden, as they are in the other ledger."""
-    instances: list[CopiedInstance] | None = None
+    instances: list[InstanceInPart] | None = None
     """The instances of the part that was merged; None if it was the whole ledger."""
 
 

@@ -20,6 +20,7 @@ from lrurun.ledger.database.schema import (
     checkpoints,
     eigenvalues,
     events,
+    hidden,
     ladder_runs,
     ladders,
     metric_keys,
@@ -90,7 +91,7 @@ class Reader(Handle):
 
     @retried
     def latest_ladder(self) -> LadderInstance | None:
-        """The ladder instance of which a run was begun last; studies do not count."""
+        """The ladder instance of which a run was begun last; hidden ones and studies do not count."""
         query = (
             select(ladders)
             .join(ladder_runs, ladder_runs.c.ladder == ladders.c.id)
@@ -98,6 +99,8 @@ class Reader(Handle):
             .where(ladders.c.kind.in_(LADDER_KINDS))
             .order_by(attempts.c.started_at.desc(), ladders.c.id.desc())
         )
+        if hidden.name not in self.database.lacking:
+            query = query.where(ladders.c.id.not_in(select(hidden.c.ladder)))
         with self._reading() as connection:
             row = connection.execute(query.limit(1)).one_or_none()
             return None if row is None else ladder_instance(row)

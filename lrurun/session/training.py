@@ -178,6 +178,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
 
         Each supervisor is appended to `supervisors` before it begins.
         """
+        from lrurun.instances import phrases
         from lrurun.report.live import notebook
         from lrurun.runner.supervisor import Supervisor, while_busy
 
@@ -194,6 +195,8 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
                 kind=plan.kind,
                 chosen=self.name,
             )
+            if instance.key in ledger.hidden():
+                display.say(phrases.hidden(instance))
             selections = self._selections(ledger, instance, display)  # a design that is refused records no request
             self._record_request(ledger, instance, display)
             for selection in selections:

@@ -120,7 +120,8 @@ def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
     return _in_ledger(context, "runs", incomplete)
 
 
-def _instances(context: typer.Context, incomplete: str) -> list[str]:
+def complete_instances(context: typer.Context, incomplete: str) -> list[str]:
+    """The short names of the instances of the ledger."""
     return _in_ledger(context, "ladders", incomplete)
 
 
@@ -344,7 +345,7 @@ Instance = Annotated[
         "--instance",
         metavar="NAME",
         help="The ladder instance of this short name, or id, as lrurun status shows them.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
     ),
 ]
 OnlyInstance = Annotated[
@@ -353,7 +354,7 @@ OnlyInstance = Annotated[
         "--instance",
         metavar="NAME",
         help="Only the ladder instance of this short name, or id.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
     ),
 ]
 OnlyInstances = Annotated[
@@ -362,7 +363,7 @@ OnlyInstances = Annotated[
         "--instance",
         metavar="NAME",
         help="Only the ladder instance of this short name, or id. Repeatable.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
     ),
 ]
 NewName = Annotated[

@@ -1,4 +1,4 @@
-"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, gc."""
+"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, hide, gc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lrurun import console, paths
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyInstances, Where
 from lrurun.commands._shared.rules import examples
-from lrurun.commands.ledger import export
+from lrurun.commands.ledger import export, hide
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
@@ -279,7 +279,8 @@ def merge(
                 other_folder = (other_runs or paths.default_runs(named)).absolute()
                 merged, changed = merging.merge(ledger, of_part, places.runs, other_folder, view.update)
                 ladders = [ladder.key for ladder in of_part.ladders()]
-                run_files.keep_all(ledger, places.runs, changed, ladders, view.update)
+                removals = [removal.key for removal in of_part.removals()]
+                run_files.keep_all(ledger, places.runs, changed, ladders, view.update, removal_keys=removals)
     if json:
         output.write_json(structs.replace(merged, instances=copied and copied.instances))
         return 0
@@ -331,6 +332,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
 
 
 app.command()(export.export)
+app.command()(hide.hide)
 
 
 @app.command()

@@ -231,6 +231,7 @@ def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> J
     the reasons."""
     usable: list[tuple[tuple[int, int], JudgingInstance]] = []
     unusable: list[tuple[LadderInstance, str]] = []
+    hidden = ledger.hidden()  # which changes no verdict
     for instance in ledger.ladders(ladder.name, task):
         if not _has_final_runs(ledger, instance):
             continue
@@ -251,7 +252,8 @@ def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> J
             reduced = _is_reduced(ladder, instance)
             order = (2 if reduced else int(instance.profile is not None or bool(instance.spec.set)), -count)
             command = _command_of(name, plan, report, {run.id: run.seed for run in loaded.runs})
-            usable.append((order, _judged(report, instance, command, reduced=reduced)))
+            judged = _judged(report, instance, command, reduced=reduced, hidden=instance.key in hidden)
+            usable.append((order, judged))
         else:
             unusable.append((instance, "; ".join(map(str, report.notes)) or "no run has a score"))
     if usable:
@@ -287,8 +289,11 @@ def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
     return unpublished or bool(instance.spec.set)
 
 
-def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> JudgingInstance:
+def _judged(
+    report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool, hidden: bool
+) -> JudgingInstance:
     changed = f"with {', '.join(instance.spec.set)}; " if instance.spec.set else ""
+    changed = f"by the hidden instance {instance.short_name}; {changed}" if hidden else changed
     verdicts = {
         claim.text: structs.replace(
             claim,
