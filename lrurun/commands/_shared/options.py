@@ -356,6 +356,15 @@ OnlyInstance = Annotated[
         autocompletion=_instances,
     ),
 ]
+SomeInstances = Annotated[
+    Optional[list[str]],
+    typer.Argument(
+        metavar="INSTANCE ...",
+        help="Ladder instances by short name, or id, as lrurun status shows them.",
+        autocompletion=_instances,
+        show_default=False,
+    ),
+]
 NewName = Annotated[
     Optional[str],
     typer.Option(
