@@ -355,3 +355,6 @@ class RemovedRun(Struct, frozen=True, kw_only=True):
     """When it was removed."""
     kind: Literal["forgotten", "left out"]
     why: str | None
+    removed_at: float
+    removed_by: str | None
+    """The user of the operating system."""

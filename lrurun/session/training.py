@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lrurun import console, paths
 from lrurun.errors import LedgerError, Stopped, UnfinishedError, UsageError, plural
-from lrurun.session import cautions, opening, preparing
+from lrurun.session import cautions, forgetting, opening, preparing
 
 if TYPE_CHECKING:
     from lrurun.config import planning
@@ -122,6 +122,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             with self.signals.recorded():
                 self._prepare()
                 with opening.write(places, training=True, create=not options.on_node) as ledger:
+                    forgetting.go_on(ledger, places)  # before a run that was forgotten is queued again
                     return self._train(ledger, executor)
         except Stopped as stopped:
             stopped.when = stopped.when or "before any training"

@@ -366,6 +366,15 @@ OnlyInstances = Annotated[
         autocompletion=complete_instances,
     ),
 ]
+SomeInstances = Annotated[
+    Optional[list[str]],
+    typer.Argument(
+        metavar="INSTANCE ...",
+        help="Ladder instances by short name, or id, as lrurun status shows them.",
+        autocompletion=_instances,
+        show_default=False,
+    ),
+]
 NewName = Annotated[
     Optional[str],
     typer.Option(
