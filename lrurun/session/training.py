@@ -53,8 +53,6 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
     """The plan of the request."""
     options: TrainingOptions
     signals: Signals
-    name: str | None = None
-    """The short name that a new instance is to have; None for the name from its file and options."""
 
     @cached_property
     def rungs(self) -> Sequence[planning.ResolvedRung]:
@@ -93,7 +91,10 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             )
         return self.options.make_executor(
             self.places,
-            [*self.request.arguments(self.seeds), *([] if self.name is None else ["--name", self.name])],
+            [
+                *self.request.arguments(self.seeds),
+                *([] if self.request.name is None else ["--name", self.request.name]),
+            ],
             devices=max(rung.execution.devices for rung in self.rungs),
             of_programs=of_programs,
             stop_seconds=self._stop_seconds,
@@ -178,6 +179,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
 
         Each supervisor is appended to `supervisors` before it begins.
         """
+        from lrurun.instances import naming
         from lrurun.report.live import notebook
         from lrurun.runner.supervisor import Supervisor, while_busy
 
@@ -192,7 +194,9 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
                 plan.spec,
                 plan.short_name,
                 kind=plan.kind,
-                chosen=self.name,
+                others=naming.others(ledger, plan),
+                # the command that started a node has named it, and it may have been renamed since
+                chosen=None if self.options.on_node else self.request.name,
             )
             selections = self._selections(ledger, instance, display)  # a design that is refused records no request
             self._record_request(ledger, instance, display)

@@ -1,4 +1,4 @@
-"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, gc."""
+"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, rename, gc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lrurun import console, paths
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples
-from lrurun.commands.ledger import export
+from lrurun.commands.ledger import export, rename
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
@@ -309,6 +309,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
 
 
 app.command()(export.export)
+app.command()(rename.rename)
 
 
 @app.command()
