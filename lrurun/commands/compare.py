@@ -59,9 +59,9 @@ def compare(
     with opening.read_for_run(context.obj.places, runs[0] if runs else None) as ledger:
         different = list({run.id: run for run in [*map(ledger.run, runs), *ledger.runs_of(instance or ())]}.values())
     if len(different) < 2 and instance:
-        names = " and ".join(instance)
+        named = " and ".join(instance)
         raise UsageError(
-            f"compare: expected two runs, found {len(different)} of --instance {names}",
+            f"compare: expected two runs, found {len(different)} of --instance {named}",
             "name another RUN or instance beside it; lrurun status lists them",
         )
     if len(different) < 2:

@@ -111,6 +111,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
             more += ["--decide", *([] if self.max_seeds is None else ["--max-seeds", str(self.max_seeds)])]
         else:
             more += ["--seeds", list_of(seeds)]
+        more += [] if self.name is None else ["--name", self.name]
         task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
         return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
 

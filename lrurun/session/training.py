@@ -91,10 +91,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             )
         return self.options.make_executor(
             self.places,
-            [
-                *self.request.arguments(self.seeds),
-                *([] if self.request.name is None else ["--name", self.request.name]),
-            ],
+            self.request.arguments(self.seeds),
             devices=max(rung.execution.devices for rung in self.rungs),
             of_programs=of_programs,
             stop_seconds=self._stop_seconds,
@@ -114,6 +111,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
         """
         places, request, plan, options = self.places, self.request, self.plan, self.options
         self.signals.reserve(self._stop_seconds)
+        self._check_name()
         executor = self.executor()
         if plan.kind == "program" and options.site.is_local and not options.on_node:
             preparing.check_command(places, request, plan)
@@ -127,6 +125,14 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
         except Stopped as stopped:
             stopped.when = stopped.when or "before any training"
             raise
+
+    def _check_name(self) -> None:
+        """Refuses a name that another instance has, before data are prepared. Raises UsageError."""
+        from lrurun.instances import naming
+
+        if self.request.name is not None and not self.options.on_node:
+            with opening.read(self.places) as ledger:
+                naming.of_plan(ledger, self.plan, self.request.name)
 
     def _is_finished(self) -> bool:
         """Whether nothing remains, which is said. The ledger is only read."""
