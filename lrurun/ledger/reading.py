@@ -30,6 +30,7 @@ from lrurun.ledger.database.schema import (
 from lrurun.ledger.database.sql import among, json_names, now
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.heartbeat import same_machine
+from lrurun.ledger.names import present_name
 from lrurun.ledger.rows import (
     build,
     build_attempt,
@@ -106,10 +107,15 @@ class Reader(Handle):
             return None if row is None else ladder_instance(row)
 
     @retried
-    def latest_run(self) -> str | None:
-        """The id of the run that was begun last."""
+    def latest_run(self, ladder_key: str | None = None) -> str | None:
+        """The id of the run that was begun last, of all or of an instance (a key)."""
         query = select(runs.c.id).join(attempts, attempts.c.run == runs.c.number).order_by(attempts.c.started_at.desc())
         with self._reading() as connection:
+            if ladder_key is not None:
+                number = self._ladder_number(connection, ladder_key)
+                query = query.join(ladder_runs, ladder_runs.c.run == runs.c.number).where(
+                    ladder_runs.c.ladder == number
+                )
             return connection.execute(query.limit(1)).scalar_one_or_none()
 
     @retried
@@ -122,6 +128,17 @@ class Reader(Handle):
                 return ladder_instance(row)
             full_key = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
             return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == full_key)).one())
+
+    def runs_of(self, names: Iterable[str]) -> list[Run]:
+        """The runs of ladder instances, as `ladder` finds them by these names, in the order of their rungs."""
+        found: dict[str, Run] = {}
+        for instance in map(self.ladder, names):
+            placed = [
+                (min(each.position for each in run.memberships if each.ladder_key == instance.key), run.id, run)
+                for run in self.runs(instance.key)
+            ]
+            found |= {run_id: run for _, run_id, run in sorted(placed, key=itemgetter(0, 1))}
+        return list(found.values())
 
     @retried
     def runs(
@@ -559,6 +576,8 @@ def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement
             short_names = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
             suggestion = nearest(prefix, short_names)
             hint = f"did you mean {suggestion!r}? see `lrurun status`" if suggestion else "see `lrurun status`"
+            if (now := present_name(connection, prefix.strip())) is not None:
+                hint = f"it was renamed, and is now {now}"
         raise NotFoundError(f"no {noun} {prefix!r} in this ledger", hint)
     if len(values) > 1:
         listed = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")

@@ -22,6 +22,9 @@ REQUEST = "asked"
 DOCUMENTS = "documents"
 """Kind of the event of an instance that records its ladder and recipe."""
 
+RENAMED = "renamed"
+"""Kind of the event of an instance that records its earlier short name."""
+
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
 

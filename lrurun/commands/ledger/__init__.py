@@ -1,4 +1,4 @@
-"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, hide, forget, forgotten, gc."""
+"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, rename, hide, forget, forgotten, gc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lrurun import console, paths
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyInstances, Where
 from lrurun.commands._shared.rules import examples
-from lrurun.commands.ledger import export, forget, hide
+from lrurun.commands.ledger import export, forget, hide, rename
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
@@ -346,6 +346,7 @@ app.command()(export.export)
 app.command()(hide.hide)
 app.command()(forget.forget)
 app.command()(forget.forgotten)
+app.command()(rename.rename)
 
 
 @app.command()
