@@ -58,6 +58,7 @@ from lrurun.ledger.values import (
 from lrurun.ledger.where.sql import in_order, where
 
 if TYPE_CHECKING:
+    from lrurun.ledger.part import Part
     from lrurun.ledger.values import ValueType
     from lrurun.ledger.where.grammar import Condition
 
@@ -84,6 +85,21 @@ class Reader(Handle):
             query = query.where(ladders.c.task == task)
         if user is not None:
             query = query.where(ladders.c.user == user)
+        with self._reading() as connection:
+            return [ladder_instance(row) for row in connection.execute(query)]
+
+    @retried
+    def ladders_of(self, part: Part) -> list[LadderInstance]:
+        """The instances of a part of the ledger, oldest first: those that are named, or all, with a run that meets the
+        condition."""
+        query = select(ladders).order_by(ladders.c.id)
+        if part.instances:
+            query = query.where(among(ladders.c.key, (instance.key for instance in part.instances)))
+        if part.condition is not None:
+            members = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
+            query = query.where(
+                ladders.c.id.in_(select(ladder_runs.c.ladder).select_from(members).where(part.of_runs()))
+            )
         with self._reading() as connection:
             return [ladder_instance(row) for row in connection.execute(query)]
 
