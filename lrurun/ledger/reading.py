@@ -91,6 +91,21 @@ class Reader(Handle):
             return [ladder_instance(row) for row in connection.execute(query)]
 
     @retried
+    def ladders_of(self, part: Part) -> list[LadderInstance]:
+        """The instances of a part of the ledger, oldest first: those that are named, or all, with a run that meets the
+        condition."""
+        query = select(ladders).order_by(ladders.c.id)
+        if part.instances:
+            query = query.where(among(ladders.c.key, (instance.key for instance in part.instances)))
+        if part.condition is not None:
+            members = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
+            query = query.where(
+                ladders.c.id.in_(select(ladder_runs.c.ladder).select_from(members).where(part.of_runs()))
+            )
+        with self._reading() as connection:
+            return [ladder_instance(row) for row in connection.execute(query)]
+
+    @retried
     def latest_ladder(self) -> LadderInstance | None:
         """The ladder instance of which a run was begun last; hidden ones and studies do not count."""
         query = (

@@ -217,6 +217,10 @@ class StateSummary(Struct, frozen=True, kw_only=True):
     """How many runs have such a score."""
     speeds: list[float]
     """Steps per second of the runs that have recorded a speed."""
+    created_at: float
+    """When the newest of the runs was created."""
+    finished_at: float | None
+    """When the last of them finished."""
     first_config: int
     """The smallest `config_id` of the runs."""
     last_config: int
