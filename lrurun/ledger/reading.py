@@ -517,6 +517,16 @@ class Reader(Handle):
             return {**by_rung, None: build(RemainingWork, ladder_total, steps=int(ladder_total.steps))}
 
     @retried
+    def work_of_several(self, ladder_keys: Sequence[str]) -> tuple[dict[str, int], RemainingWork]:
+        """State -> number of runs of some ladders, and their remaining work. A run that several have counts once."""
+        with self._reading() as connection:
+            numbers = {"ladders": [self._ladder_number(connection, key) for key in ladder_keys]}
+            counts: dict[str, int] = dict(connection.execute(progress.COUNTS_OF_SEVERAL, numbers).all())
+            rows: Iterable[Row[Any]] = connection.execute(progress.REMAINING_OF_SEVERAL, numbers)
+            (row,) = rows
+            return counts, build(RemainingWork, row, steps=int(row.steps))
+
+    @retried
     def clock(self) -> float:
         """The ledger's clock, by which times are recorded: seconds since 1970."""
         with self._reading() as connection:

@@ -387,15 +387,6 @@ InstancesOfRuns = Annotated[
         autocompletion=complete_instances,
     ),
 ]
-OnlyInstances = Annotated[
-    Optional[list[str]],
-    typer.Option(
-        "--instance",
-        metavar="NAME",
-        help="Only the ladder instance of this short name, or id. Repeatable.",
-        autocompletion=_instances,
-    ),
-]
 NewName = Annotated[
     Optional[str],
     typer.Option(
