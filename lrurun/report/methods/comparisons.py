@@ -139,8 +139,8 @@ def _design(design: DesignSummary) -> Sentence:
 
 
 _KNOWN = {
-    "results": "per-item results on the {items} entered its error, so that verdicts{where} hold for new seeds and new "
-    "test items",
+    "results": "per-item results on the {items} entered the error of each comparison, so that verdicts{where} hold for "
+    "new seeds and new test items",
     "number": "the error from the choice of the {items} was bounded by their number, so that verdicts{where} hold for "
     "new seeds and new test items",
     "unknown": "verdicts{where} hold for new seeds on the same test items",

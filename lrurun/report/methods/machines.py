@@ -35,15 +35,18 @@ def _versions(evidence: Evidence) -> Iterator[Sentence]:
     }
     verb = "trained" if of_models else "started"
     known = [text for text in codes if text]
-    if not known:
-        text = f"The version of the software that {verb} the runs is not recorded"
-    else:
+    if known:
         text = f"Runs were {verb} with {_shares(codes)}"
-    text += f", on {_shares(packages)}" if any(packages) else "; the versions of its libraries are not recorded"
+        text += f", on {_shares(packages)}" if any(packages) else "; the versions of its libraries are not recorded"
+    else:
+        text = f"The versions of the software that {verb} the runs and of its libraries are not recorded"
     if not of_models:
-        text += "; the packages that the program used are not recorded"
-    text += f", and analysed with lrurun {VERSION}"
-    yield Sentence(about="versions", text=f"{text}.", facts=facts)
+        text += (
+            "; nor are the packages that the program used"
+            if not known
+            else ("; the packages that the program used are not recorded")
+        )
+    yield Sentence(about="versions", text=f"{text}. They were analysed with lrurun {VERSION}.", facts=facts)
 
 
 def _shares(counts: Mapping[str | None, int], unknown: str = "a version that is not recorded") -> str:
@@ -118,9 +121,9 @@ def _hours(evidence: Evidence) -> Iterator[Sentence]:
     total = sum(parts.values())
     text = f"The runs took {_duration(total)} of wall time in all, added up over runs"
     inside = []
-    if tuning:
+    if parts["tuning"] >= 60:
         inside.append(f"{_duration(parts['tuning'])} of these for the choice of settings")
-    if parts["others"]:
+    if parts["others"] >= 60:
         inside.append(f"{_duration(parts['others'])} for runs that do not count")
     text += f" ({listed(inside)})" if inside else ""
     facts = {"hours": total / 3600, **{f"hours_{name}": seconds / 3600 for name, seconds in parts.items()}}

@@ -91,15 +91,21 @@ def _excluded(evidence: Evidence) -> Iterator[Sentence]:
     excluded = [run for run in evidence.final if run.excluded is not None]
     if not excluded:
         return
+    facts = {"excluded": [{"run": run.id, "seed": run.seed, "why": run.excluded} for run in excluded]}
     whys = grouped({run.id: run.excluded for run in excluded})
     by_id = {run.id: run for run in excluded}
+    many = len(excluded)
+    if len(whys) == 1:
+        why = clean(excluded[0].excluded or "").rstrip(".")
+        text = f"{capital(count(many, 'run'))} ({_where_seeds(evidence, excluded)}) {has_been(many)} excluded from all "
+        text += f"numbers, for this reason: {why}."
+        yield Sentence(about="excluded", text=text, facts=facts)
+        return
     parts = []
     for why, ids in whys.items():
         where = _where_seeds(evidence, [by_id[run] for run in ids])
         parts.append(f"{word(len(ids))} ({where}) because: {clean(why or '').rstrip('.')}")
-    many = len(excluded)
     text = f"{capital(count(many, 'run'))} {has_been(many)} excluded from all numbers: {'; '.join(parts)}."
-    facts = {"excluded": [{"run": run.id, "seed": run.seed, "why": run.excluded} for run in excluded]}
     yield Sentence(about="excluded", text=text, facts=facts)
 
 

@@ -162,7 +162,7 @@ def _tried_text(
     trained = f"each trained with {number}"
     trained += " that entered no comparison"
     verb = "was" if len(names) == 1 else "were"
-    what = f"the {listed(names)} {verb} chosen"
+    what = f"{'the ' if names[0] == 'learning rate' else ''}{listed(names)} {verb} chosen"
     if plan.search is not None:
         method = "random search" if plan.search.method == "random" else "a tree-structured Parzen estimator"
         ranges = listed(f"{_name(path)} {grid[path]}" for path in free)

@@ -65,10 +65,9 @@ def _rungs(evidence: Evidence) -> Iterator[Sentence]:
         _described(rungs[name], previous=previous, tuned=_tuned(evidence, name))
         for previous, name in zip([None, *names], names, strict=False)
     ]
-    source = "; ".join(filter(None, map(plain, (plan.ladder.title, plan.ladder.source))))
-    text = f"{'It was' if len(names) == 1 else 'They were'}{f', {source}' if source else ''}: {'; '.join(described)}."
-    if source:
-        text = f"The ladder ({source}) had: {'; '.join(described)}."
+    title = "" if plan.ladder.title in ("ladder", plan.ladder.name) else plan.ladder.title
+    source = "; ".join(filter(None, map(plain, (title, plan.ladder.source))))
+    text = f"The ladder{f' ({source})' if source else ''} had: {'; '.join(described)}."
     changes = {name: {d.path: [d.before, d.after] for d in _changes(rungs[name], ())} for name in names}
     facts = {"bases": {name: rungs[name].on for name in names}, "changes": changes}
     yield Sentence(about="rungs", text=text, facts=facts)
@@ -216,10 +215,13 @@ def _program(evidence: Evidence) -> Iterator[Sentence]:
     }
     yield Sentence(about="program", text=f"{text}.", facts=facts)
     plain_values = (str, int, float, bool)
-    shared = {p: v for p, v in evidence.shared_settings("settings.").items() if isinstance(v, plain_values)}
-    if shared:
-        parts = listed(f"{path.removeprefix('settings.')} = {value_text(value)}" for path, value in shared.items())
-        yield Sentence(about="settings", text=f"All variants had {parts}.", facts={"settings": shared})
+    tuned = {path for rung in evidence.rungs for path in _tuned(evidence, rung)}
+    shared = {
+        p: v for p, v in evidence.shared_settings("settings.").items() if isinstance(v, plain_values) and p not in tuned
+    }
+    if settings:
+        parts = listed(f"{path.removeprefix('settings.')} = {value_text(value)}" for path, value in settings.items())
+        yield Sentence(about="settings", text=f"All variants had {parts}.", facts={"settings": settings})
     if items := plan.recipe.program and plan.recipe.program.test_items:
         text = f"The test set had {items:,} items; the sizes of the other splits are not recorded."
         yield Sentence(about="sizes", text=text, facts={"test": items})

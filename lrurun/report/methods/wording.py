@@ -111,6 +111,7 @@ _OF_THE_TOOL = re.compile(r"`|\blrurun (?:ladder|report|plan|data|verify|import)
 def plain(text: str) -> str:
     """A text of a document without words of a command line; empty if it cannot be without them."""
     text = re.sub(r"\bby `?--tune`?", "by tuning on validation", text)
+    text = re.sub(r",? see \[[\w.]+\]", "", text)
     return "" if _OF_THE_TOOL.search(text) else text.strip()
 
 
