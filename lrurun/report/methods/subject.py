@@ -216,9 +216,8 @@ def _program(evidence: Evidence) -> Iterator[Sentence]:
     yield Sentence(about="program", text=f"{text}.", facts=facts)
     plain_values = (str, int, float, bool)
     tuned = {path for rung in evidence.rungs for path in _tuned(evidence, rung)}
-    shared = {
-        p: v for p, v in evidence.shared_settings("settings.").items() if isinstance(v, plain_values) and p not in tuned
-    }
+    shared = evidence.shared_settings("settings.").items()
+    settings = {path: value for path, value in shared if isinstance(value, plain_values) and path not in tuned}
     if settings:
         parts = listed(f"{path.removeprefix('settings.')} = {value_text(value)}" for path, value in settings.items())
         yield Sentence(about="settings", text=f"All variants had {parts}.", facts={"settings": settings})
