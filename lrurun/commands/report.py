@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 from msgspec import structs
 
 from lrurun import console, studies
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
     By,
     Format,
@@ -33,6 +36,8 @@ from lrurun.session import opening
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lrurun.config import planning
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.tables.loaded_instance import LoadedInstance
 
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")
+@excludes("methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung")
 @excludes("instance", *INSTANCE)
 def report(
     context: typer.Context,
@@ -81,6 +87,9 @@ def report(
     table_only: Annotated[
         bool, typer.Option("--table-only", help="With --format latex: the rows, without float, caption and notes.")
     ] = False,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="Write the methods paragraph of a paper: what was done, as recorded.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Compare a ladder's rungs with each other.
@@ -100,6 +109,8 @@ def report(
         instance = None
     is_study = task is not None and studies.is_task(task)
     chosen: formats.Format = "json" if json else format
+    if methods and task is not None and is_study:
+        raise UsageError("--methods: does not apply to reports of studies", f"lrurun report {task}")
     if out is not None and not (json or is_given(context, "format")):
         chosen = _format_of(out, of_ladder=not is_study)
     if table_only and chosen != "latex":
@@ -134,6 +145,8 @@ def report(
         format=chosen,
         out=out,
     )
+    if methods:
+        return _write_methods(places, request, instance, chosen, out)
     if all_:
         return _report_all(places, request, show)
     if by:
@@ -180,20 +193,9 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or the table of its training speeds."""
-    from lrurun.instances import phrases
-    from lrurun.report.tables import loaded_instance
     from lrurun.session import next_step
 
-    with opening.read(places) as ledger:
-        plan = None if instance else request.plan_in(ledger)
-        if not ledger.exists:
-            raise NotFoundError(
-                f"{places.ledger}: there is no ledger, so there are no results",
-                f"run: {(plan and phrases.read_again(plan.recipe)) or request.command()}",
-            )
-        loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
-        if loaded.instance.key in ledger.hidden():
-            console.say(phrases.hidden(loaded.instance))
+    with _loaded(places, request, instance) as (loaded, plan, ledger):
         rungs = show.rung_names(loaded.plan.ladder)
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)
@@ -206,6 +208,49 @@ def _report(
                     show = structs.replace(show, firm=next_step.command(places, request, plan, ledger, report))
             show.write(report, ledger)
     return 0
+
+
+def _write_methods(
+    places: Places, request: LadderRequest, instance: str | None, format: formats.Format, out: Path | None
+) -> int:
+    """The methods paragraph of an instance, to stdout or into a file."""
+    from lrurun.report.methods import paragraph
+
+    if format not in paragraph.FORMATS:
+        raise UsageError(
+            f"--methods and {format}: a paragraph is text, not a table or a page",
+            f"formats: {', '.join(paragraph.FORMATS)}; as in --out methods.tex",
+        )
+    with _loaded(places, request, instance) as (loaded, _, _):
+        made = paragraph.of_instance(loaded)
+    text = made.render(format, width=console.width() if out is None and format == "table" else None)
+    if out is None:
+        console.write(console.plain(text) if console.is_ascii() else text, styled=False)
+    else:
+        output.write_file(out, f"{text}\n".encode())
+        console.say(f"wrote {out}")
+    return 0
+
+
+@contextmanager
+def _loaded(
+    places: Places, request: LadderRequest, instance: str | None
+) -> Iterator[tuple[LoadedInstance, planning.Plan | None, Ledger]]:
+    """The instance that is requested or named, the plan of the request, and the open ledger."""
+    from lrurun.instances import phrases
+    from lrurun.report.tables import loaded_instance
+
+    with opening.read(places) as ledger:
+        plan = None if instance else request.plan_in(ledger)
+        if not ledger.exists:
+            raise NotFoundError(
+                f"{places.ledger}: there is no ledger, so there are no results",
+                f"run: {(plan and phrases.read_again(plan.recipe)) or request.command()}",
+            )
+        loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
+        if loaded.instance.key in ledger.hidden():
+            console.say(phrases.hidden(loaded.instance))
+        yield loaded, plan, ledger
 
 
 def _request_of(loaded: LoadedInstance) -> LadderRequest | str:

@@ -306,6 +306,30 @@ class Reader(Handle):
             query = select(attempts, ENVIRONMENT.label("environment")).where(attempts.c.run == number)
             return [build_attempt(run_id, row) for row in connection.execute(query.order_by(attempts.c.n))]
 
+    def attempts_by_run(self, run_ids: Sequence[str]) -> dict[str, list[Attempt]]:
+        """Run id -> its attempts, in order, for those of the runs that have some. Read as `each` does; attempts may
+        share an environment."""
+        by_run: dict[str, list[Attempt]] = {}
+        for start in range(0, len(run_ids), BATCH):
+            for attempt in self._attempts_of_runs(run_ids[start : start + BATCH]):
+                by_run.setdefault(attempt.run, []).append(attempt)
+        return by_run
+
+    @retried
+    def _attempts_of_runs(self, run_ids: Sequence[str]) -> list[Attempt]:
+        chosen = runs.join(attempts, attempts.c.run == runs.c.number)
+        of_runs = among(runs.c.id, run_ids)
+        with self._reading() as connection:
+            environments = select(attempts.c.environment_id).distinct().select_from(chosen).where(of_runs)
+            shared = read_shared(connection, connection.execute(environments).scalars())
+            query = (
+                select(runs.c.id, attempts).select_from(chosen).where(of_runs).order_by(attempts.c.run, attempts.c.n)
+            )
+            return [
+                build(Attempt, row, run=row.id, environment=shared[row.environment_id][1])
+                for row in connection.execute(query.order_by(attempts.c.run, attempts.c.n))
+            ]
+
     @retried
     def attempts_of(self, owner: Owner) -> list[Attempt]:
         """The attempts of the processes with the owner's id on its machine, in order."""
