@@ -381,8 +381,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "elsewhere-tensorboard": partial(recorded_part, "elsewhere", "lrurun import example/tensorboard"),
     "elsewhere-frame": partial(recorded_part, "elsewhere", "python"),
     "elsewhere-show": partial(recorded_part, "elsewhere", "lrurun show"),
-    "programs": partial(session, "programs"),
-    "program-before": partial(file, "argparse/before.py"),
     "program-changes": partial(changes, "argparse/before.py", "argparse/train.py"),
     "program-recipe": partial(file, "argparse/train.toml"),
     "program-answer": partial(session, "train"),
