@@ -143,13 +143,13 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
 
     All pages begin with the ladder that the tutorial trains. Longer examples are in blocks of text, and other tests run
     them. SQL is run too, and Python about that ladder. Of the trainings of the page on data four steps are enough, and
-    tuning is run on the page on ladders alone.
+    tuning is run on the page on tuning alone.
     """
     machine = Machine(once("npDigits-smoke", train_the_ladder)).copy(tmp_path / "here")
     for name, text in files(page).items():
         (machine.folder / name).write_text(text)
     for line in commands(page):
-        if page.stem != "ladders" and line.startswith("lrurun ladder") and "--tune" in line:
+        if page.stem != "tuning" and line.startswith("lrurun ladder") and "--tune" in line:
             continue
         fast = ONE_JOB if line.startswith("lrurun ladder") else ()
         fast += FEW_STEPS if fast and page.stem == "data" else ()
