@@ -258,6 +258,14 @@ def test_a_script_becomes_a_ladder_by_at_most_ten_changed_lines() -> None:
     assert [line for line in texts[1] if "lrurun" in line] == ["import lrurun", "run = lrurun.this_run()"]
 
 
+def test_the_first_recipe_of_the_page_on_programs_has_two_variants(machine: Machine) -> None:
+    (machine.folder / "train.toml").write_text(files(ROOT / "docs" / "programs.md")["train.toml"])
+    (machine.folder / "train.py").touch()
+    machine.env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), machine.env["PATH"]])
+    plan = machine.json("plan", "train.toml", "--tune", "--seeds", "5")
+    assert [(rung["rung"], rung["runs"]) for rung in plan["rungs"]] == [("plain", 14), ("gated", 14)]
+
+
 @pytest.mark.slow
 def test_the_shell_script_of_the_page_on_programs_is_a_ladder(machine: Machine) -> None:
     example("shell", machine)
