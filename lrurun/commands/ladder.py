@@ -27,7 +27,7 @@ from lrurun.commands._shared.options import (
     Tune,
     number,
 )
-from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
+from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, is_given, needs
 from lrurun.commands._shared.training import train
 from lrurun.config.settings import parse_sets
 from lrurun.instances import requests
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     "lrurun ladder npDigits --profile smoke",
     "lrurun ladder npDigits --seeds 5 --set optim.lr=0.002",
 )
-@exclusive("name", "sweep")
 @excludes("decide", "seeds", "rung", "fresh", hint=DECIDE_HINT)
 @needs("max_seeds", "decide")
 def ladder(
@@ -92,6 +91,7 @@ def ladder(
         sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,
+        name=name,
     )
     request.check()
     site = site_of(on)
@@ -117,9 +117,7 @@ def ladder(
     if sweep:
         return _train_sweep(context.obj.places, request, sweep, options, signals)
     plan = plan_on_node(context.obj.places, request) if on_node else opening.plan_to_train(context.obj.places, request)
-    training = LadderTraining(
-        places=context.obj.places, request=request, plan=plan, options=options, signals=signals, name=name
-    )
+    training = LadderTraining(places=context.obj.places, request=request, plan=plan, options=options, signals=signals)
     cautions.report_hidden(request)
     training.warn()
     return train(training, claims=is_given(context, "ladder"))
@@ -130,9 +128,11 @@ def _train_sweep(
 ) -> int:
     """Trains what remains of the instance of each combination of values, and prints one table; the exit code."""
     from lrurun.commands._shared import sweeps
-    from lrurun.instances.sweep import Point, points
+    from lrurun.instances.sweep import Point, check_names, points
 
     chosen = points(request, sweep)
+    with opening.read(places) as ledger:
+        check_names(ledger, chosen)
     cautions.report_hidden(request)
 
     def train_one(point: Point) -> int:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lrurun import console, paths
 from lrurun.errors import LedgerError, Stopped, UnfinishedError, UsageError, plural
-from lrurun.session import cautions, opening, preparing
+from lrurun.session import cautions, forgetting, opening, preparing
 
 if TYPE_CHECKING:
     from lrurun.config import planning
@@ -53,8 +53,6 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
     """The plan of the request."""
     options: TrainingOptions
     signals: Signals
-    name: str | None = None
-    """The short name that a new instance is to have; None for the name from its file and options."""
 
     @cached_property
     def rungs(self) -> Sequence[planning.ResolvedRung]:
@@ -93,7 +91,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             )
         return self.options.make_executor(
             self.places,
-            [*self.request.arguments(self.seeds), *([] if self.name is None else ["--name", self.name])],
+            self.request.arguments(self.seeds),
             devices=max(rung.execution.devices for rung in self.rungs),
             of_programs=of_programs,
             stop_seconds=self._stop_seconds,
@@ -113,6 +111,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
         """
         places, request, plan, options = self.places, self.request, self.plan, self.options
         self.signals.reserve(self._stop_seconds)
+        self._check_name()
         executor = self.executor()
         if plan.kind == "program" and options.site.is_local and not options.on_node:
             preparing.check_command(places, request, plan)
@@ -122,10 +121,19 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             with self.signals.recorded():
                 self._prepare()
                 with opening.write(places, training=True, create=not options.on_node) as ledger:
+                    forgetting.go_on(ledger, places)  # before a run that was forgotten is queued again
                     return self._train(ledger, executor)
         except Stopped as stopped:
             stopped.when = stopped.when or "before any training"
             raise
+
+    def _check_name(self) -> None:
+        """Refuses a name that another instance has, before data are prepared. Raises UsageError."""
+        from lrurun.instances import naming
+
+        if self.request.name is not None and not self.options.on_node:
+            with opening.read(self.places) as ledger:
+                naming.of_plan(ledger, self.plan, self.request.name)
 
     def _is_finished(self) -> bool:
         """Whether nothing remains, which is said. The ledger is only read."""
@@ -178,6 +186,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
 
         Each supervisor is appended to `supervisors` before it begins.
         """
+        from lrurun.instances import naming, phrases
         from lrurun.report.live import notebook
         from lrurun.runner.supervisor import Supervisor, while_busy
 
@@ -192,8 +201,12 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
                 plan.spec,
                 plan.short_name,
                 kind=plan.kind,
-                chosen=self.name,
+                others=naming.others(ledger, plan),
+                # the command that started a node has named it, and it may have been renamed since
+                chosen=None if self.options.on_node else self.request.name,
             )
+            if instance.key in ledger.hidden():
+                display.say(phrases.hidden(instance))
             selections = self._selections(ledger, instance, display)  # a design that is refused records no request
             self._record_request(ledger, instance, display)
             for selection in selections:
