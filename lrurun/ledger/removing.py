@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import select
 
-from lrurun.ledger.database.schema import hidden, ladders, removals, removed_runs, runs
+from lrurun.ledger.database.schema import hidden, ladder_runs, ladders, removals, removed_runs, runs
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.rows import build
 from lrurun.ledger.values import Hidden, Removal, RemovedRun
@@ -37,13 +37,15 @@ class Removing(Handle):
 
     @retried
     def removed_from(self, ladder_key: str) -> list[RemovedRun]:
-        """The runs that were removed from an instance and that this ledger does not have, in the order of removal."""
+        """The runs that were removed from an instance and that it does not have, in the order of removal."""
         if removals.name in self.database.lacking:
             return []
+        members = select(runs.c.id).join(ladder_runs, ladder_runs.c.run == runs.c.number)
+        members = members.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(ladders.c.key == ladder_key)
         query = (
             select(removed_runs, removals.c.kind, removals.c.why)
             .join(removals, removals.c.id == removed_runs.c.removal)
-            .where(removed_runs.c.ladder_key == ladder_key, removed_runs.c.run.not_in(select(runs.c.id)))
+            .where(removed_runs.c.ladder_key == ladder_key, removed_runs.c.run.not_in(members))
             .order_by(removals.c.id, removed_runs.c.rung, removed_runs.c.seed)
         )
         with self._reading() as connection:

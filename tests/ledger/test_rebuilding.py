@@ -367,7 +367,7 @@ def test_a_ledger_on_a_server_is_rebuilt(full: Machine, postgres: Any) -> None:
     lose(full)
     with Ledger.open(full.ledger) as ledger, Ledger.open(server) as there:
         merging.merge(ledger, there, full.runs, full.runs)
-    merged = [row[:-1] + (row[2],) if row[-1] is None else row for row in before["removals"]]
+    merged = [(*row[:-1], row[2]) if row[-1] is None else row for row in before["removals"]]
     assert rows_of(full.ledger) == before | {"removals": merged}, "files that remain are those of the other ledger"
     postgres.drop(server)
 
