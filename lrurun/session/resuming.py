@@ -33,6 +33,7 @@ from lrurun.session.training import LadderTraining
 from lrurun.studies.machinery.request import StudyRequest
 
 if TYPE_CHECKING:
+    from lrurun.config import planning
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
@@ -233,6 +234,28 @@ def find(places: Places, only: str | None, *, all_users: bool) -> Unfinished:
                 of_others.setdefault(request.user or instance.user or "", set()).add(instance.key)
     counts = {user: len(keys) for user, keys in of_others.items()}
     return Unfinished(instances=instances, of_others=counts, errors=errors, hidden=hidden)
+
+
+def newest_request(places: Places, name: str) -> tuple[LadderRequest, planning.Plan]:
+    """The newest request of an instance, and its plan by the documents that it was run with.
+
+    Raises:
+        NotFoundError: there is no such instance.
+        UsageError: it was imported, or is of a study; a plug-in is not loaded; its command is not recorded.
+    """
+    from lrurun.instances import documents, phrases
+    from lrurun.report.tables import loaded_instance
+
+    with opening.existing(places) as ledger:
+        instance = ledger.ladder(name)
+        plan = loaded_instance.of_instance(ledger, instance).plan
+        if not plan.is_trained_here:
+            raise phrases.not_trained_here(f"--instance {instance.short_name}", plan.recipe)
+        documents.load_code(ledger, instance, documents.find(ledger, instance), "recurrence", "task")
+        recorded = requests.recorded(ledger, instance, LadderRequest)
+    if not recorded:
+        raise not_recorded(instance)
+    return recorded[-1], plan
 
 
 def not_recorded(instance: LadderInstance) -> UsageError:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from lrurun.errors import DamagedError
 from lrurun.paths import places
@@ -68,6 +68,14 @@ class Copying(Protocol):
 
     def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Adds other rows; a column that numbers its rows does so where it is not named."""
+
+
+class Freed(NamedTuple):
+    """The space that a database gave back."""
+
+    bytes: int
+    kept: str = ""
+    """Why space of deleted rows is left, as a clause; empty if that is little."""
 
 
 class QueryError(Exception):
@@ -191,6 +199,14 @@ class Database(ABC):
     @abstractmethod
     def names(self, connection: Connection) -> set[str]:
         """The names of its tables, views, indexes and triggers."""
+
+    @abstractmethod
+    def missing_rights(self, connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[str]:
+        """Those of these rights, each a table and as in "DELETE", that its user lacks, as in "DELETE on metrics"."""
+
+    @abstractmethod
+    def give_back(self) -> Freed:
+        """Gives the space of deleted rows back to the file system, if that pays and nobody is in the way."""
 
     @abstractmethod
     def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.pool import QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UnreachableError, UsageError
-from lrurun.ledger.database import TIMEOUT, Database, QueryError, Rows, command, files, migrate, servers, sqlite
+from lrurun.ledger.database import TIMEOUT, Database, Freed, QueryError, Rows, command, files, migrate, servers, sqlite
 from lrurun.ledger.database.schema import LACKING, SCHEMA, VERSION_TABLE, VIEWS, info, metadata
 from lrurun.ledger.database.sql import ENQUEUE, MIGRATION, close, literal_statement, lock
 from lrurun.server import Server
@@ -211,6 +211,28 @@ class PostgreSQL(Database):
                 "SELECT tgname FROM pg_trigger WHERE pg_table_is_visible(tgrelid)"
             ).scalars()
         )
+
+    def missing_rights(self, connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[str]:
+        right = text("SELECT has_table_privilege(:name, :right)")
+        return [
+            f"{kind} on {table}"
+            for table, kind in wanted
+            if not connection.execute(right, {"name": table, "right": kind}).scalar_one()
+        ]
+
+    def give_back(self) -> Freed:
+        """Vacuums the tables. The server gives back what is free at the end of a table, and uses the rest again."""
+        sizes = f"SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY{[t.name for t in TABLES]}) name"
+        skipped: list[str] = []
+        with servers.plain_errors(self.location), contextlib.closing(servers.connect(self.location)) as connection:
+            connection.add_notice_handler(lambda notice: skipped.append(notice.message_primary or ""))
+            connection.commit()
+            connection.autocommit = True
+            before = connection.execute(sizes.encode()).fetchall()[0][0]
+            connection.execute(f"VACUUM {', '.join(table.name for table in TABLES)}".encode())
+            after = connection.execute(sizes.encode()).fetchall()[0][0]
+        kept = "only the owner of its tables may vacuum them" if skipped else ""
+        return Freed(max(0, int(before) - int(after)), kept)
 
     # Queries of users
 
