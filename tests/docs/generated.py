@@ -175,6 +175,7 @@ def documents() -> dict[str, type]:
         status,
         verify,
     )
+    from lrurun.commands.ledger import rename
     from lrurun.commands.list import Listing
     from lrurun.commands.verify import items
     from lrurun.instances.remaining import PlanDocument
@@ -222,6 +223,7 @@ def documents() -> dict[str, type]:
         "ledger check": ledger.IntegrityDocument,
         "ledger merge": Merged,
         "ledger rebuild": Rebuilt,
+        "ledger rename": rename.RenameDocument,
     }
 
 
