@@ -10,6 +10,8 @@ from msgspec import structs
 from lrurun import studies
 from lrurun.commands._shared.options import (
     By,
+    ChoiceSeeds,
+    Choose,
     Format,
     Instance,
     Json,
@@ -23,7 +25,7 @@ from lrurun.commands._shared.options import (
     number,
 )
 from lrurun.commands._shared.report_output import Shown
-from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given, needs
 from lrurun.config.settings import parse_sets
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.instances.requests import LadderRequest, ladder_or_default
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")
 @excludes("instance", *INSTANCE)
+@needs("choose", "by")
+@needs("choice_seeds", "choose")
 def report(
     context: typer.Context,
     task: TaskOrAll = None,
@@ -54,6 +58,8 @@ def report(
     profile: ProfileName = None,
     rung: OnlyRungs = None,
     by: By = None,
+    choose: Choose = False,
+    choice_seeds: ChoiceSeeds = 3,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,
@@ -136,7 +142,10 @@ def report(
     if by:
         from lrurun.commands._shared import sweeps
 
-        sweeps.write_report(places, request, by, show)
+        if choose:
+            sweeps.write_choice(places, request, by, show, choice_seeds)
+        else:
+            sweeps.write_report(places, request, by, show)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 

@@ -25,6 +25,7 @@ def render(report: Struct, columns: Sequence[str]) -> str:
     writer.writerow(columns)
     for line in _lines(finite(plain(report))):
         line |= line["by"] if isinstance(line.get("by"), dict) else {}
+        line |= _chosen(line)
         line |= _comparison(line.get("comparison"))
         line["runs"] = " ".join(line["runs"])
         line["scores"] = " ".join(map(str, line.get("scores", ())))
@@ -43,6 +44,14 @@ def render(report: Struct, columns: Sequence[str]) -> str:
             line |= {f"{field}@{SLOT}{score['slot']}": score[field] for field in ("mean", "stderr", "n")}
         writer.writerow([cell(line.get(column) if "@" in column else line[column]) for column in columns])
     return text.getvalue().rstrip("\n")
+
+
+def _chosen(line: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the values that were chosen for a rung; empty cells without a choice."""
+    values: dict[str, Any] = next(
+        (choice["values"] for choice in line.get("choice", ()) if choice["rung"] == line["rung"]), {}
+    )
+    return {path: values.get(path) for path in line["by"]} if "choice" in line else {}
 
 
 def _comparison(comparison: dict[str, Any] | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from lrurun.report.tables import axes, cells, content, ladder_remarks, next_step
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import (
     BASE,
+    choice_columns,
     has_branches,
     p_cell,
     scope,
@@ -109,6 +110,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     base = "its base" if has_branches(report) else "the rung before"
     columns = [
         RUNG,
+        *choice_columns(report),
         *([BASE] if has_branches(report) else []),
         Column(
             name=f"test {form.title}",
