@@ -66,7 +66,7 @@ def train(
             return code
         with swept_instances(places, request, by) as swept:
             fresh = swept.choice(choice_seeds).fresh(request.rungs or None)
-        requests = [one.request(request) for one in fresh]
+        requests = [group.request(request) for group in fresh]
         show = Shown(rungs=request.rungs)
 
         def compare() -> None:
@@ -75,10 +75,10 @@ def train(
         if not requests:
             compare()
             return 0
-        for one in fresh:
-            console.say(f"fresh seeds {one.seeds}: {', '.join(one.rungs)}: {one.text}")
+        for group in fresh:
+            console.say(f"fresh seeds {group.seeds}: {', '.join(group.rungs)}: {group.text}")
         return training.train_sweep(
-            SweepTraining(trainings=[training_of(one, one.plan()) for one in requests]), compare
+            SweepTraining(trainings=[training_of(again, again.plan()) for again in requests]), compare
         )
     worst = 0
     for number, (point, one) in enumerate(zip(chosen, trainings, strict=True), 1):

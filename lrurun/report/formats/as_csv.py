@@ -48,10 +48,10 @@ def render(report: Struct, columns: Sequence[str]) -> str:
 
 def _chosen(line: dict[str, Any]) -> dict[str, Any]:
     """The columns of the values that were chosen for a rung; empty cells without a choice."""
-    values: dict[str, Any] = next(
-        (choice["values"] for choice in line.get("choice", ()) if choice["rung"] == line["rung"]), {}
-    )
-    return {path: values.get(path) for path in line["by"]} if "choice" in line else {}
+    if "choice" not in line:
+        return {}
+    values = {choice["rung"]: choice["values"] for choice in line["choice"]}.get(line["rung"], {})
+    return {path: values.get(path) for path in line["by"]}
 
 
 def _comparison(comparison: dict[str, Any] | None) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: 
     remarks = ladder_remarks.of_report(report)
     if cautions := cautions_of(remarks):
         sentences.append(f"Caution: {'; '.join(caution.text for caution in cautions)}.")
-    sentences.append(next_step.sentence(report, request, firm))
+    sentences += next_step.sentence(report, request, firm).splitlines()
     sentences += [remark.brief for remark in remarks]
     return [sentence for sentence in sentences if sentence]
 
