@@ -231,11 +231,15 @@ def backup(
 @examples(
     "lrurun ledger merge kept.db.xz",
     "lrurun ledger merge other.db --other-runs other-runs",
+    "lrurun ledger merge record.zip",
 )
 def merge(
     context: typer.Context,
     other: Annotated[
-        str, typer.Argument(metavar="OTHER", help="The file, also NAME.xz, or the URL of another ledger.")
+        str,
+        typer.Argument(
+            metavar="OTHER", help="The file, also NAME.xz, the URL, or the published record of another ledger."
+        ),
     ],
     other_runs: Annotated[
         Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [beside it].")
@@ -248,7 +252,7 @@ def merge(
     from lrurun.runner import run_files
 
     places: Places = context.obj.places
-    named = paths.ledger_location(other, "OTHER")
+    named = backups.in_record(paths.ledger_location(other, "OTHER"))
     if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
