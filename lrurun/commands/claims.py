@@ -11,8 +11,8 @@ from msgspec import structs
 
 from lrurun import console, paths, plugins, studies
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json, OnlyLadder, OnlyTask
-from lrurun.commands._shared.rules import examples
+from lrurun.commands._shared.options import Json, OnlyInstance, OnlyLadder, OnlyTask
+from lrurun.commands._shared.rules import examples, excludes
 from lrurun.errors import UsageError
 from lrurun.session import opening
 
@@ -21,10 +21,12 @@ from lrurun.session import opening
     "lrurun claims",
     "lrurun claims --paper lru",
 )
+@excludes("instance", "task", "ladder", "page", hint="the instance has a task and a ladder")
 def claims(
     context: typer.Context,
     task: OnlyTask = None,
     ladder: OnlyLadder = None,
+    instance: OnlyInstance = None,
     paper: Annotated[
         Optional[str], typer.Option("--paper", metavar="P", help="Only this paper: lru, dlr, rotrnn or zucchet.")
     ] = None,
@@ -43,8 +45,9 @@ def claims(
 ) -> int:
     """Judge the papers' claims by their own numbers and by your runs.
 
-    The rule is the same for both. Claims about theory figures are decided by the results of studies. --paper also shows
-    what became of every table, figure and checkable sentence of the paper.
+    The rule is the same for both. Of several instances of a ladder on a task, the plain recipe judges, else a profile
+    at the paper's sizes; --instance names another one. Claims about theory figures are decided by the results of
+    studies. --paper also shows what became of every table, figure and checkable sentence of the paper.
     """
     from lrurun.config.recipe import read_recipe
     from lrurun.report import papers
@@ -58,13 +61,19 @@ def claims(
         task = read_recipe(task).task
     task = study_claims.task_of(task, ladder)
     with opening.read(context.obj.places) as ledger:
-        ladders, errors = ledger_claims.ladders_of(ledger, ladder)
+        only = None
+        if instance is not None:
+            from lrurun.report.tables import loaded_instance
+
+            only = loaded_instance.of_instance(ledger, ledger.ladder(instance))
+            task, ladder = only.instance.task, only.instance.name
+        ladders, errors = ({only.ladder.name: only.ladder}, []) if only else ledger_claims.ladders_of(ledger, ladder)
         for error in errors:
             raise error
         if task is None or not studies.is_task(task):
             ledger_claims.check_task(task, ledger)
         by_task = study_claims.evidence(ledger, task) if ladder is None else {}
-        evidence = ledger_claims.gather(ledger, ladders, task, by_task)
+        evidence = ledger_claims.gather(ledger, ladders, task, by_task, only)
     document = ledger_claims.collect(evidence, ladders, task, paper)
     citation = None if paper is None else claims_table.PAPERS[paper]
     whole_papers = [known for known in papers.every() if known.name == citation and (task, ladder) == (None, None)]
@@ -78,9 +87,9 @@ def claims(
     elif page is None and not document.claims:
         console.say(f"no claims{f' of ladder {ladder}' if ladder else ''} on {task or 'tasks that are here'}")
     elif page is None:
-        options = {"--ladder": ladder, "--paper": paper}
+        options = {"--ladder": ladder, "--paper": paper} if only is None else {"--instance": instance, "--paper": paper}
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
-        words = ["lrurun", "claims", *([task] if task else []), *named]
+        words = ["lrurun", "claims", *([task] if task and only is None else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
         contents = claims_table.contents(document.claims, task, by_runs=ledger.exists, details=details, command=command)
         contents += [papers.content_of(whole_paper, document.places) for whole_paper in whole_papers]

@@ -104,6 +104,9 @@ def report(
                 "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
             )
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
+    if instance is not None and not all_ and (study := _study_of(places, instance)) is not None:
+        task, profile, set_ = study
+        instance = None
     is_study = task is not None and studies.is_task(task)
     chosen: formats.Format = "json" if json else format
     if methods and task is not None and is_study:
@@ -115,7 +118,7 @@ def report(
     if task is not None and is_study:
         from lrurun.commands._shared import study_output
 
-        for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):
+        for option in ("ladder", "rung", "by", "tune", "speed", "limit", "detect"):
             if is_given(context, option):
                 raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
@@ -154,6 +157,20 @@ def report(
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 
 
+def _study_of(places: Places, name: str) -> tuple[str, str | None, list[str]] | None:
+    """The task, the profile and the values of `--set` of an instance that is a study; None for a ladder's, and where
+    there is none."""
+    from lrurun.config.settings import set_text
+
+    with opening.read(places) as ledger:
+        if not ledger.exists:
+            return None
+        instance = ledger.ladder(name)
+    if not studies.is_task(instance.task):
+        return None
+    return instance.task, instance.profile, [set_text(path, value) for path, value in instance.spec.set.items()]
+
+
 def _format_of(out: Path, *, of_ladder: bool) -> formats.Format:
     """The format of a file by its ending. Reports of studies know their own endings, all but .json."""
     ending = out.suffix.lower()
@@ -176,9 +193,12 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or the table of its training speeds."""
+    from lrurun.instances import phrases
     from lrurun.session import next_step
 
     with _loaded(places, request, instance) as (loaded, plan, ledger):
+        if loaded.instance.key in ledger.hidden():
+            console.say(phrases.hidden(loaded.instance))
         rungs = show.rung_names(loaded.plan.ladder)
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)

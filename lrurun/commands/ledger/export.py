@@ -1,4 +1,4 @@
-"""`lrurun ledger export`: the whole ledger as text, or runs as files of other programs."""
+"""`lrurun ledger export`: a ledger as text, or runs as files of other programs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, get_args
 import typer
 
 from lrurun import console, files
-from lrurun.commands._shared.options import Where, choice
+from lrurun.commands._shared.options import OnlyInstances, Where, choice
 from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 from lrurun.report.formats import ExportFormat
-from lrurun.session import opening
+from lrurun.session import opening, parts
 
 if TYPE_CHECKING:
-    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
 
 TableFormat = Literal["jsonl", "csv"]
@@ -70,6 +69,7 @@ def export(
         ),
     ] = None,
     where: Where = None,
+    instance: OnlyInstances = None,
     license: Annotated[
         Optional[str],
         typer.Option(
@@ -87,7 +87,7 @@ def export(
         typer.Option("--anonymous", help="For publication: without names of people, machines and folders, for review."),
     ] = False,
 ) -> int:
-    """Write the whole ledger, or runs for other programs.
+    """Write the ledger or a part of it as text, or runs for other programs.
 
     With --to, runs go to a new folder: tables (parquet, csv), TensorBoard event files, or an MLflow database. --to
     publication makes what belongs beside a paper: the ledger, what was run, reports in all formats, checksums, a README
@@ -107,23 +107,26 @@ def export(
                 f"{option} {of_runs}: writes a folder, and needs its name", f"add it: {option} {of_runs} DEST"
             )
         if of_runs == "publication":
-            return _publish(places, target, where, license, author or [], anonymous=anonymous)
-        return _write_runs(places, of_runs, target, where)
-    if where is not None:
-        raise UsageError(
-            "--where: belongs to --to, without which the whole ledger is written", "add --to, or leave it out"
-        )
-    return _write_tables(places, format, target)
+            return _publish(places, target, instance or (), where, license, author or [], anonymous=anonymous)
+        return _write_runs(places, of_runs, target, instance or (), where)
+    return _write_tables(places, format, target, instance or (), where)
 
 
-def _write_runs(places: Places, to: ExportFormat, dest: Path, where: str | None) -> int:
-    """The runs that meet a condition, as a new folder."""
+def _write_runs(places: Places, to: ExportFormat, dest: Path, instances: Sequence[str], where: str | None) -> int:
+    """The runs of a part, as a new folder."""
+    from lrurun.ledger import backups
     from lrurun.report import exports
 
     exports.check_new(dest)
     with opening.existing(places) as ledger:
-        ids = _chosen(places, ledger, where)
-        departures = exports.write(ledger, ids, to, dest)
+        part = parts.required(ledger, instances, where)
+        ids = ledger.run_ids(part=part)
+        if not ids:
+            raise NotFoundError(f"there are no runs in {places.ledger}", "lrurun runs lists the runs")
+        # The places of runs in other instances are no part of the files.
+        whole = contextlib.nullcontext((ledger, None))
+        with backups.of_part(ledger, part) if part.instances else whole as (source, _):
+            departures = exports.write(source, ids, to, dest)
     for sentence in departures:
         console.warn(sentence)
     console.say(f"wrote {dest}: {plural(len(ids), 'run')}{_next(to, dest)}")
@@ -131,11 +134,17 @@ def _write_runs(places: Places, to: ExportFormat, dest: Path, where: str | None)
 
 
 def _publish(
-    places: Places, dest: Path, where: str | None, license: str | None, authors: Sequence[str], *, anonymous: bool
+    places: Places,
+    dest: Path,
+    instances: Sequence[str],
+    where: str | None,
+    license: str | None,
+    authors: Sequence[str],
+    *,
+    anonymous: bool,
 ) -> int:
     """A record to publish, of all runs or of those of a part."""
     from lrurun.report import exports
-    from lrurun.session import parts
     from lrurun.session.publication import publishing
 
     exports.check_new(dest)
@@ -143,7 +152,7 @@ def _publish(
         _check_author(author, anonymous=anonymous)
     chosen = publishing.Choices(license=license, authors=tuple(authors), anonymous=anonymous)
     with opening.existing(places) as ledger:
-        part = parts.named(ledger, (), where)
+        part = parts.required(ledger, instances, where)
         record = publishing.write(ledger, part, places, dest, chosen)
     for file in record.missing:
         console.warn(f"not in {dest}: {file.name}: {file.why}")
@@ -187,30 +196,18 @@ def _next(to: str, dest: Path) -> str:
     return f"; view it with: {commands[to]}" if to in commands else ""
 
 
-def _chosen(places: Places, ledger: Ledger, where: str | None) -> list[str]:
-    """The ids of runs.
-
-    Raises:
-        NotFoundError: there is none.
-    """
-    from lrurun.report import listing
-
-    ids = listing.Choice(where, None, ledger).ids(ledger)
-    if not ids:
-        known = ledger.count_runs()
-        problem = f"--where: none of {plural(known, 'run')} fulfils the condition" if known else "there are no runs"
-        raise NotFoundError(f"{problem} in {places.ledger}", "lrurun runs lists the runs")
-    return ids
-
-
-def _write_tables(places: Places, format: str, out: Path | None) -> int:
-    """Every table of the ledger."""
-    from lrurun.ledger import exporting
+def _write_tables(places: Places, format: str, out: Path | None, instances: Sequence[str], where: str | None) -> int:
+    """Every table of the ledger, or of a part of it."""
+    from lrurun.ledger import backups, exporting
     from lrurun.report.formats import as_csv
 
     if format == "csv" and out is None:
         raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
-    with opening.existing(places) as ledger, contextlib.closing(exporting.export(ledger)) as tables:
+    with (
+        opening.existing(places) as ledger,
+        backups.of_part(ledger, parts.required(ledger, instances, where)) as (of_part, copied),
+        contextlib.closing(exporting.export(of_part)) as tables,
+    ):
         if format == "jsonl":
             _write_lines(tables, out)
         else:
@@ -223,7 +220,7 @@ def _write_tables(places: Places, format: str, out: Path | None) -> int:
                         writer.writerow(columns)
                         writer.writerows([as_csv.cell(cell) for cell in row] for row in rows)
     if out is not None:
-        console.say(f"wrote {out}")
+        console.say(f"wrote {out}{f': {copied.sentence}' if copied else ''}")
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
+from msgspec import structs
+
 from lrurun.console import PIPE_WIDTH
 
 if TYPE_CHECKING:
@@ -107,5 +109,9 @@ def render(
 
         return html.render(report, content, details or {})
     from lrurun.report.formats import table
+    from lrurun.report.tables.ladder_table import LadderReport
+    from lrurun.report.tables.speed import SpeedReport
 
+    if isinstance(report, SpeedReport) or (isinstance(report, LadderReport) and not answer):
+        content = structs.replace(content, title=report.instance.named(content.title))
     return table.render(content, width=width, color=color, ascii=ascii)

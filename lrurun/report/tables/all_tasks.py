@@ -94,7 +94,7 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
 def collect(
     ledger: Ledger, ladder: Ladder, request: LadderRequest, rungs: Sequence[str] | None = None
 ) -> AllTasksReport:
-    """The report on every instance of `ladder` that is requested, with notes on the others.
+    """The report on every instance of `ladder` that is requested and not hidden, with notes on the others.
 
     Args:
         request: profile, tuning and settings; its task is ignored.
@@ -106,9 +106,13 @@ def collect(
     from lrurun.instances import documents, lookup
     from lrurun.report.tables import loaded_instance
 
-    reports, notes, differing = [], [], []
+    reports, notes, differing, hidden = [], [], [], []
     refused: LrurunError | None = None
+    left_out = ledger.hidden()
     for instance in sorted(ledger.ladders(ladder.name), key=_rank):
+        if instance.key in left_out:
+            hidden.append(instance.short_name)
+            continue
         if request.profile not in (None, instance.profile) or not _may_be(instance, request):
             differing.append(lookup.title(instance))
             continue
@@ -137,9 +141,13 @@ def collect(
         hint = f"run: lrurun ladder TASK --ladder {request.ladder}"
         if differing or ladders:
             hint = f"{_meant(ledger.ladders(ladder.name), request)}this ledger has: {_some(differing or list(ladders))}"
+        if hidden:
+            hint = f"hidden: {_some(hidden)}; lrurun ledger hide NAME --undo shows it again"
         raise NotFoundError(f"{requested}: on no task of this ledger", hint)
     if differing:
         notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(differing)}")
+    if hidden:
+        notes.append(f"left out, because they are hidden: {_some(hidden)}")
     return build(ladder, reports, notes)
 
 

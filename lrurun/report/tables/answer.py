@@ -38,8 +38,7 @@ def content_of(
     report: LadderReport, request: LadderRequest | str | None = None, firm: str = ""
 ) -> content.ReportContent:
     """What the first layer shows, with commands that show more of what was requested: a text is the name of an instance
-    that no request finds, because its documents have changed. It cannot be trained further, and `lrurun claims` does
-    not know it.
+    that no request finds, because its documents have changed. It cannot be trained further.
 
     `firm`: the command that makes verdicts firm, or repeats firm ones, with what it costs, where that is known.
     """
@@ -67,7 +66,7 @@ def _title(report: LadderReport) -> str:
         *([_imported(report.imported)] if report.imported is not None else []),
         *(["not the published data"] if report.instance.data.get("published") == "no" else []),
     ]
-    return " · ".join(parts)
+    return report.instance.named(" · ".join(parts))
 
 
 _LONGEST_PLACE = 40
@@ -317,8 +316,8 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     papers = {match[1] if match else "" for match in matches}
     paper = papers.pop() if len(papers) == 1 else ""
     subject = f"Claims of {clean(paper)}" if paper else "Claims"
-    where = "" if isinstance(request, str) else f" ({next_step.command(report, request, 'claims')})"
-    return f"{subject}{stand_in}: {', '.join(parts)}{where}."
+    where = next_step.command(report, request, "claims")
+    return f"{subject}{stand_in}: {', '.join(parts)} ({where})."
 
 
 def _on_these_items(comparison: Comparison) -> str:

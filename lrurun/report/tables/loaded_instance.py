@@ -18,6 +18,7 @@ from lrurun.config.instance import Instance, data_phrase
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.config.settings import flatten
 from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, UsageError, plural
@@ -65,8 +66,14 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> LoadedInstance:
     """An instance by the documents that it was run with.
 
     Raises:
-        UsageError: a plug-in is not loaded, or the documents do not fit this version.
+        UsageError: a plug-in is not loaded, or the documents do not fit this version; or it is a study.
     """
+    if instance.kind not in LADDER_KINDS:
+        study = instance.task.partition(":")[2]
+        raise UsageError(
+            f"instance {instance.short_name}: is of a study, which has no rungs",
+            f"lrurun study {study} --profile {instance.profile} --out FILE draws it; lrurun report {instance.task}",
+        )
     return LoadedInstance(documents.plan_of(ledger, instance), instance, ledger)
 
 

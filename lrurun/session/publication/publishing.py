@@ -83,7 +83,7 @@ def write(ledger: Ledger, part: Part, places: Places, target: Path, choices: Cho
 
 
 def _write(ledger: Ledger, part: Part, places: Places, folder: Path, name: str, choices: Choices) -> Record:
-    backups.backup(ledger, folder / LEDGER, *([] if part.is_all else [part]))
+    backups.backup(ledger, folder / LEDGER, part)
     with Ledger.read(folder / LEDGER) as copy:
         sizes = [checkpoint.bytes or 0 for checkpoint in copy.each_checkpoint(copy.run_ids(), "committed")]
     names = published.prepare(folder / LEDGER, anonymous=choices.anonymous)
