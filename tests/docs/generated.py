@@ -374,6 +374,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "new-ladder": partial(example, "ladder", "radius", ".toml"),
     "own": partial(session, "own"),
     "search": partial(session, "search"),
+    "sharing": partial(recorded_part, "sharing", "lrurun status", "lrurun ledger", "lrurun --ledger"),
     "elsewhere-table": partial(recorded_part, "elsewhere", "lrurun new", "lrurun import example/table"),
     "elsewhere-file": partial(recorded_part, "elsewhere", "cat runs.toml"),
     "elsewhere-mlflow": partial(recorded_part, "elsewhere", "lrurun import example/mlflow"),
