@@ -289,6 +289,24 @@ FigureWidth = Annotated[
         **choice("--width", ("column", "page")),
     ),
 ]
+PlainTable = Annotated[
+    bool,
+    typer.Option("--plain", help="With LaTeX: mean ± error, best in bold, marks for verdicts, as a paper has tables."),
+]
+Caption = Annotated[
+    Optional[str], typer.Option("--caption", metavar="TEXT", help="With LaTeX: begin the caption with this text.")
+]
+Label = Annotated[
+    Optional[str], typer.Option("--label", metavar="TEXT", help="With LaTeX: the label, as in tab:ablation.")
+]
+TableWidth = Annotated[
+    Literal["column", "page"],
+    typer.Option(
+        "--width",
+        help="With LaTeX: a column of a page in two columns, or both.",
+        **choice("--width", ("column", "page")),
+    ),
+]
 Where = Annotated[
     Optional[str],
     typer.Option(

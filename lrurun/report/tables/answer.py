@@ -163,7 +163,7 @@ def _change(report: LadderReport) -> Column:
 
 def score(row: LadderRow, report: LadderReport) -> str:
     """The mean of a rung with its error, in as many digits as the numbers of the report need."""
-    form, long = report.score.beside([row.mean]), _needs_decimals(report)
+    form, long = report.score.beside([row.mean]), needs_decimals(report)
     if row.mean is None:
         return next(iter(cells.uncounted(row)), NOTHING)
     return form.with_symbol(wording.with_error(row.mean, row.stderr, form, short=not long))
@@ -173,7 +173,7 @@ def difference(row: LadderRow, report: LadderReport) -> str:
     """The difference of a rung to its base, in as many digits; empty where there is none."""
     if row.comparison is None or row.same_as_before:
         return ""
-    return wording.difference(row.comparison, report.score, short=not _needs_decimals(report))
+    return wording.difference(row.comparison, report.score, short=not needs_decimals(report))
 
 
 def _is_of_fewer_seeds(report: LadderReport) -> bool:
@@ -194,7 +194,7 @@ _LOOK = Column(
 )
 
 
-def _needs_decimals(report: LadderReport) -> bool:
+def needs_decimals(report: LadderReport) -> bool:
     """Whether the short form of scores would print an error or a difference as zero."""
     differences = (row.comparison.difference for row in report.rows if row.comparison is not None)
     numbers = [number for number in (*(row.stderr for row in report.rows), *differences) if number]

@@ -185,7 +185,12 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return structs.replace(self.instance.identity, data=self.data)
 
     def report(
-        self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
+        self,
+        *,
+        rungs: Sequence[str] | None = None,
+        detect: float | None = None,
+        with_claims: bool | None = None,
+        with_unbeaten: bool = False,
     ) -> ladder_table.LadderReport:
         """The comparison of its rungs.
 
@@ -194,6 +199,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             detect: a difference, as it is printed, for which the report says the seeds that it needs.
             with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: of the ladder
                 `lru`, whose claims are about the papers' tasks, only on a task that comes with lrurun.
+            with_unbeaten: whether it has the rungs that no other one is decided to be better than.
         """
         plan, task = self.plan, self._task
         if with_claims is None:
@@ -219,6 +225,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             with_claims=with_claims,
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
             read_again=phrases.read_again(plan.recipe),
+            with_unbeaten=with_unbeaten,
         )
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
