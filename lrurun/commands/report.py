@@ -259,7 +259,6 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or the table of its training speeds."""
-    from lrurun.instances import phrases
     from lrurun.session import next_step
 
     with _loaded(places, request, instance) as (loaded, plan, ledger):
