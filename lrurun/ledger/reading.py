@@ -20,11 +20,13 @@ from lrurun.ledger.database.schema import (
     checkpoints,
     eigenvalues,
     events,
+    exclusions,
     ladder_runs,
     ladders,
     metric_keys,
     metrics,
     runs,
+    tags,
 )
 from lrurun.ledger.database.sql import among, json_names, now
 from lrurun.ledger.handle import Handle, retried
@@ -47,6 +49,7 @@ from lrurun.ledger.values import (
     Attempt,
     Checkpoint,
     Event,
+    Exclusion,
     GroupMean,
     LadderInstance,
     Owner,
@@ -174,13 +177,17 @@ class Reader(Handle):
         descending: bool = False,
         ladder: str | None = None,
         limit: int | None = None,
+        part: Part | None = None,
     ) -> list[str]:
-        """The ids of runs, superseded ones included, of a ladder (a name), that meet a condition, in an order."""
+        """The ids of runs, superseded ones included, of a ladder (a name) and a part, that meet a condition, in an
+        order."""
         query = in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
         if condition is not None:
             query = query.where(where(condition))
         if ladder is not None:
             query = query.where(columns.in_ladder(ladder))
+        if part is not None and not part.is_all:
+            query = query.where(part.of_runs())
         with self._reading() as connection:
             return list(connection.execute(query.limit(limit)).scalars())
 
@@ -195,15 +202,38 @@ class Reader(Handle):
             yield from (by_id[run_id] for run_id in batch if run_id in by_id)
 
     @retried
-    def count_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
-        """The number of runs, or of those in a ladder (a name); `superseded` as in `runs`."""
+    def count_runs(
+        self, ladder: str | None = None, *, superseded: bool = True, part: Part | None = None
+    ) -> int:
+        """The number of runs, or of those in a ladder (a name) or a part; `superseded` as in `runs`."""
         query = select(func.count()).select_from(runs)
         if ladder is not None:
             query = query.where(columns.in_ladder(ladder))
         if not superseded:
             query = query.where(runs.c.superseded == 0)
+        if part is not None and not part.is_all:
+            query = query.where(part.of_runs())
         with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
+
+    @retried
+    def tagged(self) -> dict[str, list[str]]:
+        """Tag -> the ids of its runs, newest first; tags in the order of the alphabet."""
+        query = select(tags.c.name, runs.c.id).join(runs, runs.c.number == tags.c.run)
+        by_tag: dict[str, list[str]] = {}
+        with self._reading() as connection:
+            for name, run in connection.execute(query.order_by(tags.c.name, runs.c.number.desc())):
+                by_tag.setdefault(name, []).append(run)
+        return by_tag
+
+    @retried
+    def exclusions(self) -> list[Exclusion]:
+        """The runs that reports leave out, the newest exclusion first."""
+        query = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
+        query = query.join(runs, runs.c.number == exclusions.c.run)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(exclusions.c.time.desc(), runs.c.number.desc()))
+            return [build(Exclusion, row) for row in rows]
 
     @retried
     def names_of(self, field: Literal["ladder", "rung", "task"]) -> list[str]:
