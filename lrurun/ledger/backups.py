@@ -1,4 +1,4 @@
-"""Backups of ledgers, compressed or not, and how a compressed one is read."""
+"""Backups of ledgers or of parts of them, compressed or not, and how a compressed one is read."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from typing import TYPE_CHECKING
 from lrurun import console
 from lrurun.errors import DamagedError, LedgerError, LrurunError
 from lrurun.files import atomic, is_database
+from lrurun.ledger import copying
+from lrurun.ledger.copying import Copied
 from lrurun.ledger.database import COMPRESSED
 from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.part import Part
 from lrurun.server import Location
 
 if TYPE_CHECKING:
     from lrurun.data.task import Progress
 
 
-def backup(ledger: Ledger, target: Path) -> None:
+def backup(ledger: Ledger, target: Path, part: Part | None = None) -> Copied | None:
     """Copy a ledger, even while others write to it, to the new file `target`, which appears complete or not at all.
 
-    It is compressed if its name ends in ".xz".
+    It is compressed if its name ends in ".xz". With a `part` it has only that, see `copying`; returns what it has then.
 
-    Raises LrurunError if `target` exists or cannot be written, DamagedError if the ledger is damaged.
+    Raises LrurunError if `target` exists or cannot be written, NotFoundError if no run is in the part, DamagedError if
+    the ledger is damaged.
     """
     if target.exists():
         raise LrurunError(f"{target} exists, and is not overwritten", "name a new file")
@@ -42,14 +46,40 @@ def backup(ledger: Ledger, target: Path) -> None:
     try:
         with atomic(target) as partial:
             if target.suffix != COMPRESSED:
-                ledger.database.backup(partial)
-                return
+                return _copy(ledger, partial, part)
             whole = partial.with_name(f"{partial.name}.db")  # removed with the partial file
-            ledger.database.backup(whole)
+            copied = _copy(ledger, whole, part)
             with whole.open("rb") as source, lzma.open(partial, "wb") as packed:
                 shutil.copyfileobj(source, packed)
+            return copied
     except OSError as error:
         raise LrurunError(f"{target}: {error.strerror}", "choose another file") from None
+
+
+def _copy(ledger: Ledger, target: Path, part: Part | None) -> Copied | None:
+    if part is not None and not part.is_all:
+        return copying.copy(ledger, target, part)
+    ledger.database.backup(target)
+    return None
+
+
+@contextlib.contextmanager
+def of_part(ledger: Ledger, part: Part) -> Iterator[tuple[Ledger, Copied | None]]:
+    """A temporary ledger, to be read, that has a part of another one, and what it has; the ledger itself and None if
+    the part is all of it.
+
+    Raises:
+        NotFoundError: no run is in the part.
+        LrurunError: there is no space for it.
+    """
+    if part.is_all:
+        yield ledger, None
+        return
+    with tempfile.TemporaryDirectory(prefix="lrurun-") as folder:
+        target = Path(folder) / "part.db"
+        copied = copying.copy(ledger, target, part)
+        with Ledger.read(target) as of_part:
+            yield of_part, copied
 
 
 @contextlib.contextmanager

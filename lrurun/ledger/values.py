@@ -22,6 +22,9 @@ REQUEST = "asked"
 DOCUMENTS = "documents"
 """Kind of the event of an instance that records its ladder and recipe."""
 
+RENAMED = "renamed"
+"""Kind of the event of an instance that records its earlier short name."""
+
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
 
@@ -367,3 +370,6 @@ class RemovedRun(Struct, frozen=True, kw_only=True):
     """When it was removed."""
     kind: Literal["forgotten", "left out"]
     why: str | None
+    removed_at: float
+    removed_by: str | None
+    """The user of the operating system."""

@@ -168,7 +168,9 @@ def _boxes(instances: Sequence[LadderInstance], tags: Sequence[str], wanted: Fil
         "tag": list(tags),
         "state": [FINISHED_INSTANCE, *(state for state in STATES if state != "done")],
     }
-    boxes = {name: list(dict.fromkeys([*known, *filter(None, [wanted.chosen.get(name)])])) for name, known in values.items()}
+    boxes = {
+        name: list(dict.fromkeys([*known, *filter(None, [wanted.chosen.get(name)])])) for name, known in values.items()
+    }
     return [(name, known) for name, known in boxes.items() if known]
 
 

@@ -17,9 +17,7 @@ from lrurun.ui import app, token_guard
 from lrurun.ui.source import Source
 
 
-def run(
-    places: Places, host: str, port: int, *, instances: Sequence[str] = (), where: str | None = None
-) -> None:
+def run(places: Places, host: str, port: int, *, instances: Sequence[str] = (), where: str | None = None) -> None:
     """Serves the pages of a ledger, or of a part of it; returns when it is stopped by a signal.
 
     Raises:

@@ -345,14 +345,13 @@ def session(name: str) -> str:
 
 
 def recorded_part(name: str, *beginnings: str) -> str:
-    """The commands of a recorded session that begin in these ways, and what they printed."""
+    """The commands of a recorded session that begin in one of these ways, and what they printed."""
     from tests.docs import transcripts
 
     parts = [
-        f"$ {command}\n{text}"
-        for beginning in beginnings
+        f"$ {command}\n{text}".rstrip()
         for command, text in transcripts.recorded(name).items()
-        if command.startswith(beginning)
+        if command.startswith(beginnings)
     ]
     return "```text\n" + "\n\n".join(parts) + "\n```"
 
@@ -381,8 +380,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "elsewhere-tensorboard": partial(recorded_part, "elsewhere", "lrurun import example/tensorboard"),
     "elsewhere-frame": partial(recorded_part, "elsewhere", "python"),
     "elsewhere-show": partial(recorded_part, "elsewhere", "lrurun show"),
-    "programs": partial(session, "programs"),
-    "program-before": partial(file, "argparse/before.py"),
     "program-changes": partial(changes, "argparse/before.py", "argparse/train.py"),
     "program-recipe": partial(file, "argparse/train.toml"),
     "program-answer": partial(session, "train"),

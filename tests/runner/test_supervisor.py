@@ -169,7 +169,9 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
         kept: list[str] = []
         monkeypatch.setattr("lrurun.runner.run_files.keep_ladder", lambda ledger, runs, key: kept.append(key))
         for _ in range(2):
-            command.runs._enqueue(final_runs(plan, selection.rungs[0], [0]))  # a known run, maybe at another place
+            command.runs._enqueue(
+                command.instance.key, final_runs(plan, selection.rungs[0], [0])
+            )  # a known run, maybe at another place
             command._keep_ladder()
             command._keep_ladder()
         assert len(kept) == 2

@@ -3,50 +3,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.commands._shared.report_output import Shown
-from lrurun.errors import NotFoundError, UsageError
+from lrurun.errors import NotFoundError, UsageError, plural
 from lrurun.instances.requests import LadderRequest
 from lrurun.session import cautions, opening
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.instances.sweep import Point
     from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.tables.swept_table import SweptReport
+    from lrurun.runner.signals import Signals
+    from lrurun.session.training_options import TrainingOptions
 
 
 def train(
-    places: Places,
-    request: LadderRequest,
-    sweep: Sequence[str],
-    points: Sequence[Point],
-    train_one: Callable[[Point], int],
-    *,
-    report: bool,
+    places: Places, request: LadderRequest, sweep: Sequence[str], options: TrainingOptions, signals: Signals
 ) -> int:
-    """Trains what remains of each instance, one after another, and prints one table; the exit code.
+    """Trains what remains of the instances of a sweep, and prints one table; the exit code.
 
-    `train_one` trains the instance of a point, and returns its exit code.
+    On this machine, the runs of all instances are in one queue. With `--decide`, where the seeds of an instance follow
+    from its verdicts, and with `--on`, where a job is for one instance, it is one instance after another.
     """
-    for point in points:
-        rungs, _ = point.request.chosen(point.plan)
-        cautions.warn_of_batches(point.plan, rungs)
+    from lrurun.commands._shared import training
+    from lrurun.instances.sweep import check_names, points
+    from lrurun.session.training import LadderTraining, SweepTraining
+
+    def report() -> None:
+        by = [text.partition("=")[0].strip() for text in sweep]
+        write_report(places, request, by, Shown(rungs=request.rungs))
+
+    chosen = points(request, sweep)
+    with opening.read(places) as ledger:
+        check_names(ledger, chosen)
+    trainings = [
+        LadderTraining(places=places, request=point.request, plan=point.plan, options=options, signals=signals)
+        for point in chosen
+    ]
+    for one in trainings:
+        cautions.warn_of_batches(one.plan, one.rungs)
+    if options.site.is_local and not request.decide:
+        texts = "; ".join(point.text for point in chosen)
+        console.say(f"sweep of {plural(len(chosen), 'instance')} in one queue: {texts}")
+        return training.train_sweep(SweepTraining(trainings=trainings), report)
     worst = 0
-    for number, point in enumerate(points, 1):
-        console.say(f"{number} of {len(points)}: {point.text}")
-        code = train_one(point)
+    for number, (point, one) in enumerate(zip(chosen, trainings, strict=True), 1):
+        console.say(f"{number} of {len(trainings)}: {point.text}")
+        code = training.train(one, report=False)
         if code > 128:
             return code
         worst = max(worst, code)
-    if report:
-        by = [text.partition("=")[0].strip() for text in sweep]
-        write_report(places, request, by, Shown(rungs=request.rungs))
+    if not (options.detach or options.dry_run):
+        report()
     return worst
 
 

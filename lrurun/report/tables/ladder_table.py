@@ -17,6 +17,7 @@ from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.instances.import_record import ImportRecord
 from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
+from lrurun.judging.claims import Unbeaten
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
 from lrurun.judging.samples import Sample
@@ -131,6 +132,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
 
     imported: ImportRecord | None = None
     """The newest import of its runs."""
+    unbeaten: Unbeaten | None = None
+    """The rungs that no other one is decided to be better than; None where that was not asked."""
     read_again: str = ""
     """The command that imports its runs again; empty where they were made here."""
 
@@ -163,6 +166,7 @@ def build(
     with_claims: bool = True,
     imported: ImportRecord | None = None,
     read_again: str = "",
+    with_unbeaten: bool = False,
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
 
@@ -181,6 +185,7 @@ def build(
         with_claims: whether the report has claims. Verdicts do not depend on it.
         imported: the newest import of its runs.
         read_again: the command that imports them again.
+        with_unbeaten: whether every pair of rungs is tested, for the rungs that no other one is better than.
     """
     ladder, metric = instance.ladder, instance.metric
     task, profile = instance.identity.task, instance.identity.profile
@@ -254,6 +259,7 @@ def build(
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress, scoring.items),
         imported=imported,
         read_again=read_again,
+        unbeaten=claims.unbeaten(results, scoring=scoring, progress=progress) if with_unbeaten else None,
         fresh_seeds=_fresh_seeds(
             {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
         ),

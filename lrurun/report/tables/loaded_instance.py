@@ -18,6 +18,7 @@ from lrurun.config.instance import Instance, data_phrase
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.config.settings import flatten
 from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, UsageError, plural
@@ -65,8 +66,14 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> LoadedInstance:
     """An instance by the documents that it was run with.
 
     Raises:
-        UsageError: a plug-in is not loaded, or the documents do not fit this version.
+        UsageError: a plug-in is not loaded, or the documents do not fit this version; or it is a study.
     """
+    if instance.kind not in LADDER_KINDS:
+        study = instance.task.partition(":")[2]
+        raise UsageError(
+            f"instance {instance.short_name}: is of a study, which has no rungs",
+            f"lrurun study {study} --profile {instance.profile} --out FILE draws it; lrurun report {instance.task}",
+        )
     return LoadedInstance(documents.plan_of(ledger, instance), instance, ledger)
 
 
@@ -178,7 +185,12 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return structs.replace(self.instance.identity, data=self.data)
 
     def report(
-        self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
+        self,
+        *,
+        rungs: Sequence[str] | None = None,
+        detect: float | None = None,
+        with_claims: bool | None = None,
+        with_unbeaten: bool = False,
     ) -> ladder_table.LadderReport:
         """The comparison of its rungs.
 
@@ -187,6 +199,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             detect: a difference, as it is printed, for which the report says the seeds that it needs.
             with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: of the ladder
                 `lru`, whose claims are about the papers' tasks, only on a task that comes with lrurun.
+            with_unbeaten: whether it has the rungs that no other one is decided to be better than.
         """
         plan, task = self.plan, self._task
         if with_claims is None:
@@ -212,6 +225,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             with_claims=with_claims,
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
             read_again=phrases.read_again(plan.recipe),
+            with_unbeaten=with_unbeaten,
         )
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
