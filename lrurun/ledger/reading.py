@@ -250,7 +250,7 @@ class Reader(Handle):
         query = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
         query = query.join(runs, runs.c.number == exclusions.c.run)
         with self._reading() as connection:
-            rows = connection.execute(query.order_by(exclusions.c.time.desc(), runs.c.number.desc()))
+            rows: Iterable[Row[Any]] = connection.execute(query.order_by(exclusions.c.time.desc(), runs.c.number.desc()))
             return [build(Exclusion, row) for row in rows]
 
     @retried

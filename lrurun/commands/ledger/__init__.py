@@ -213,7 +213,6 @@ def migrate(context: typer.Context) -> int:
 
 @app.command()
 @examples(
-    "lrurun ledger backup",
     "lrurun ledger backup --out kept.db.xz",
     "lrurun ledger backup --instance npDigits --out paper.db",
 )
