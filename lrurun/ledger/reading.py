@@ -249,9 +249,9 @@ class Reader(Handle):
         """The runs that reports leave out, the newest exclusion first."""
         query = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
         query = query.join(runs, runs.c.number == exclusions.c.run)
+        query = query.order_by(exclusions.c.time.desc(), runs.c.number.desc())
         with self._reading() as connection:
-            rows: Iterable[Row[Any]] = connection.execute(query.order_by(exclusions.c.time.desc(), runs.c.number.desc()))
-            return [build(Exclusion, row) for row in rows]
+            return [build(Exclusion, row) for row in connection.execute(query)]
 
     @retried
     def names_of(self, field: Literal["instance", "ladder", "rung", "task"]) -> list[str]:

@@ -452,12 +452,13 @@ def run_curves(runs: Sequence[Run], ledger: Ledger, instances: str, metrics: Seq
     forms = {form.name: form for form in (of_task(run.task, recorded[run.id], known) for run in runs)}
     of_import = any(run.kind == "imported" for run in runs)
     drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values(), test=of_import)
-    panels = curves.panels({_name(run): [recorded[run.id]] for run in runs}, drawn)
+    names = curves.names_of(runs)
+    panels = curves.panels({names[run.id]: [recorded[run.id]] for run in runs}, drawn)
     if not panels:
-        if names := sorted({name for curves in recorded.values() for name in curves}):
+        if metrics_of := sorted({name for curves in recorded.values() for name in curves}):
             raise NotFoundError(
                 f"run {', '.join(recorded)}: has curves, but none that is drawn without --metric",
-                f"name one: --metric {names[0]}; curves: {', '.join(names)}",
+                f"name one: --metric {metrics_of[0]}; curves: {', '.join(metrics_of)}",
             )
         raise _no_curves(f"run {', '.join(recorded)}", of_import=of_import)
     return Figure(panels=tuple(panels), same_x=True, title=_heading(runs, instances), caption=_states(runs))
@@ -504,7 +505,8 @@ def ladder_norms(
 
 def run_norms(runs: Sequence[Run], ledger: Ledger, instances: str) -> Figure:
     """The norms of the states of single runs of these `instances`."""
-    panels = [curves.norms("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
+    names = curves.names_of(runs)
+    panels = [curves.norms("" if len(runs) == 1 else names[run.id], [ledger.metrics(run.id)]) for run in runs]
     caption = " ".join([curves.NORMS, _states(runs)]).strip()
     return _norm_figure(panels, _heading(runs, instances), caption, f"run {', '.join(run.id for run in runs)}")
 
@@ -557,11 +559,12 @@ def ladder_eigenvalues(
 def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, instances: str) -> Figure:
     """The eigenvalues of every layer of these runs, of these `instances`."""
     spectra, steps = [], []
+    labels = curves.names_of(runs)
     for run in runs:
         step, initial, trained = spectra_of(run)
-        steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({run.id})")
+        steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({labels[run.id]})")
         for number, (before, after) in enumerate(zip(initial, trained, strict=True)):
-            title = f"layer {number}" if len(runs) == 1 else f"{run.id[:6]}, layer {number}"
+            title = f"layer {number}" if len(runs) == 1 else f"{labels[run.id]}, layer {number}"
             spectra.append(figures.spectrum(title, before, after))
     sentences = [
         f"Eigenvalues of the recurrence, trained to step {', '.join(steps)}; the unit circle.",
