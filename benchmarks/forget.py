@@ -3,8 +3,8 @@
     python benchmarks/forget.py FOLDER [--runs 10000] [--rows 100] [--others 0] [--files 12] [--json]
 
 Each run has metric rows and a folder with its record, a log and a checkpoint of some files, as Orbax writes them. The
-command is a whole process, with compiled bytecode; the disk's cache is warm. `--others` is how many runs stay. Everything
-is made anew in FOLDER by each call.
+command is a whole process, with compiled bytecode; the disk's cache is warm. `--others` is how many runs stay. Each
+call makes everything again in FOLDER.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import lrurun
 
 sys.path.insert(0, str(Path(__file__).parent))
-from ledger import train  # noqa: E402
+from ledger import train
 
 CHECKPOINT_BYTES = 20_000
 """The bytes of the files of a checkpoint, together."""
