@@ -189,6 +189,7 @@ def documents() -> dict[str, type]:
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
     from lrurun.report.tables.swept_table import SweptReport
+    from lrurun.session import hiding
     from lrurun.studies.machinery.reporting import StudyReport
 
     return {
@@ -223,6 +224,7 @@ def documents() -> dict[str, type]:
         "ledger check": ledger.IntegrityDocument,
         "ledger merge": Merged,
         "ledger rebuild": Rebuilt,
+        "ledger hide": hiding.HiddenInstances,
         "ledger forget": forget.ForgetDocument,
         "ledger forgotten": forget.Removals,
         "ledger rename": rename.RenameDocument,
