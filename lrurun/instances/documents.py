@@ -327,6 +327,11 @@ def changed_code(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) 
     return [f"{', '.join(changed)} changed after these runs: they are shown as recorded"]
 
 
+def files_of_code(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> list[str]:
+    """The files with plug-ins that the commands for an instance loaded."""
+    return _files(ledger, instance, ladder)[0]
+
+
 def _files(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> tuple[list[str], bool]:
     """The files with plug-ins that the commands for an instance loaded, and whether this user gave such a command."""
     from lrurun.ledger import owner

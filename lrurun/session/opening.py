@@ -139,7 +139,10 @@ def latest_instance(places: Places, expected: str) -> str:
         NotFoundError: the ledger has none, and `expected` was needed.
     """
     with read(places) as ledger:
-        instance = ledger.latest_ladder()
+        instance, hidden = ledger.latest_ladder(), ledger.hidden()
+    if instance is None and hidden:
+        problem = f"every instance with runs in {places.ledger} is hidden"
+        raise NotFoundError(f"expected {expected}", f"{problem}; lrurun status --hidden lists them")
     if instance is None:
         raise NotFoundError(f"expected {expected}", nothing_yet(places, "runs"))
     console.say(f"the latest instance: --instance {instance.short_name}; lrurun status lists all")

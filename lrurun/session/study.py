@@ -172,7 +172,7 @@ class Computation:
     def _supervise(
         self, ledger: Ledger, request: StudyRequest, plan: StudyPlan, executor: Executor
     ) -> SupervisorResult:
-        from lrurun.instances import naming
+        from lrurun.instances import naming, phrases
         from lrurun.report.live.views import LadderView
         from lrurun.runner.supervisor import Supervisor, while_busy
 
@@ -187,6 +187,8 @@ class Computation:
                 others=naming.of_parts(ledger, plan.name_parts),
                 chosen=None if self._options.on_node else request.name,
             )
+            if instance.key in ledger.hidden():
+                display.say(phrases.hidden(instance))
             remember(ledger, instance, request)
             cells = SelectedCells(plan=plan, cells=request.cells)
             work = cells.work(instance, self._places, **self._options.work_fields)

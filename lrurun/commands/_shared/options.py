@@ -123,7 +123,8 @@ def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
     return _in_ledger(context, "runs", incomplete)
 
 
-def _instances(context: typer.Context, incomplete: str) -> list[str]:
+def complete_instances(context: typer.Context, incomplete: str) -> list[str]:
+    """The short names of the instances of the ledger."""
     return _in_ledger(context, "ladders", incomplete)
 
 
@@ -202,6 +203,22 @@ By = Annotated[
         metavar="K",
         help="One table of the instances that differ in these settings.",
         autocompletion=completing.paths,
+    ),
+]
+Choose = Annotated[
+    bool,
+    typer.Option(
+        "--choose",
+        help="Compare the rungs at the values that validation chooses, by seeds that did not choose.",
+    ),
+]
+ChoiceSeeds = Annotated[
+    int,
+    typer.Option(
+        "--choice-seeds",
+        metavar="N",
+        help="With --choose: how many of the first seeds choose.",
+        **number("--choice-seeds", int, 1, 100, example=3),
     ),
 ]
 OnlyRungs = Annotated[
@@ -288,6 +305,24 @@ FigureWidth = Annotated[
         **choice("--width", ("column", "page")),
     ),
 ]
+PlainTable = Annotated[
+    bool,
+    typer.Option("--plain", help="With LaTeX: mean ± error, best in bold, marks for verdicts, as a paper has tables."),
+]
+Caption = Annotated[
+    Optional[str], typer.Option("--caption", metavar="TEXT", help="With LaTeX: begin the caption with this text.")
+]
+Label = Annotated[
+    Optional[str], typer.Option("--label", metavar="TEXT", help="With LaTeX: the label, as in tab:ablation.")
+]
+TableWidth = Annotated[
+    Literal["column", "page"],
+    typer.Option(
+        "--width",
+        help="With LaTeX: a column of a page in two columns, or both.",
+        **choice("--width", ("column", "page")),
+    ),
+]
 Where = Annotated[
     Optional[str],
     typer.Option(
@@ -347,7 +382,7 @@ Instance = Annotated[
         "--instance",
         metavar="NAME",
         help="The ladder instance of this short name, or id, as lrurun status shows them.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
     ),
 ]
 OnlyInstance = Annotated[
@@ -356,7 +391,25 @@ OnlyInstance = Annotated[
         "--instance",
         metavar="NAME",
         help="Only the ladder instance of this short name, or id.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
+    ),
+]
+OnlyInstances = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--instance",
+        metavar="NAME",
+        help="Only the ladder instance of this short name, or id. Repeatable.",
+        autocompletion=complete_instances,
+    ),
+]
+SomeInstances = Annotated[
+    Optional[list[str]],
+    typer.Argument(
+        metavar="INSTANCE ...",
+        help="Ladder instances by short name, or id, as lrurun status shows them.",
+        autocompletion=complete_instances,
+        show_default=False,
     ),
 ]
 InstancesOfRuns = Annotated[
@@ -365,7 +418,7 @@ InstancesOfRuns = Annotated[
         "--instance",
         metavar="NAME",
         help="All runs of the ladder instance of this short name, or id. Repeatable.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
     ),
 ]
 NewName = Annotated[
@@ -377,7 +430,7 @@ NewName = Annotated[
 InstanceName = Annotated[
     str,
     typer.Argument(
-        metavar="INSTANCE", help="The short name or the id of a ladder instance.", autocompletion=_instances
+        metavar="INSTANCE", help="The short name or the id of a ladder instance.", autocompletion=complete_instances
     ),
 ]
 GivenName = Annotated[str, typer.Argument(metavar="NEW", help="The short name that it gets.", parser=_given_name)]
