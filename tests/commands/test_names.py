@@ -157,6 +157,13 @@ def test_a_sweep_with_a_name_that_is_taken_trains_nothing(copy: Machine) -> None
     assert names(copy) == before
 
 
+def test_what_a_sweep_chooses_keeps_the_names_of_its_instances(machine: Machine) -> None:
+    write(machine.folder)
+    sweep = ("--sweep", "settings.lr=0.02,0.04", "--choose", "--seeds", "2", "--name", "mine", "--jobs", "1")
+    machine.run("ladder", "toy.toml", *sweep)
+    assert names(machine) == ["mine-lr0.02", "mine-lr0.04"]
+
+
 # ledger rename
 
 
