@@ -56,6 +56,38 @@ def atomic(target: Path, temporary: Path | None = None) -> Iterator[Path]:
                     path.unlink(missing_ok=True)
 
 
+def remove_tree(folder: Path) -> None:
+    """Removes a folder with all that is in it, or a file; another process may remove the same at once.
+
+    Links are removed, not followed.
+
+    Raises:
+        OSError: something cannot be removed; all else is.
+    """
+    fault: OSError | None = None
+    try:
+        entries = [] if folder.is_symlink() else list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        entries = []
+    for entry in entries:
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(Path(entry.path))
+            else:
+                os.unlink(entry.path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            fault = fault or error
+    if fault is not None:
+        raise fault
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.rmdir(folder)
+        except NotADirectoryError:
+            os.unlink(folder)
+
+
 @contextlib.contextmanager
 def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Holds the lock file `path`, and removes it at the end. A lock is released when its process is killed.

@@ -26,6 +26,8 @@ _OTHER_OPTIONS = {
     "--filter": "--where EXPR",
 }
 """Options that people type and that do not exist -> the option that does it."""
+_OF_INSTANCES = "lrurun resume --instance NAME finishes one, lrurun report --instance NAME shows it"
+"""What takes the option that names an instance, where a command does not have it."""
 _ELSEWHERE = {
     **dict.fromkeys(("tag", "label", "annotate"), "mark RUN --tag TAG"),
     **dict.fromkeys(("note", "comment"), "mark RUN --note TEXT"),
@@ -54,8 +56,8 @@ _ELSEWHERE = {
 _NO_COMMAND = {
     **dict.fromkeys(
         ("delete", "del", "remove", "rm", "erase", "purge"),
-        "no command removes runs: lrurun mark RUN --exclude WHY leaves one out of reports; --ledger FILE begins a new "
-        "ledger",
+        "lrurun ledger forget INSTANCE removes runs for good; lrurun mark RUN --exclude WHY leaves one out of reports; "
+        "lrurun data remove TASK removes data",
     ),
     **dict.fromkeys(
         ("restart", "reset"), "lrurun resume continues what was interrupted; lrurun ladder TASK --fresh trains again"
@@ -165,6 +167,8 @@ def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
         return f"it is: --set {shlex.quote(f'{settings[0]}={value}')}; "
     if (format_hint := _format_hint(name, known, context)) is not None:
         return format_hint
+    if option == "--instance":
+        return f"{_OF_INSTANCES}; "
     if option in _OTHER_OPTIONS:
         return f"it is: {_OTHER_OPTIONS[option]}; "
     # without the hyphens, which all have in common

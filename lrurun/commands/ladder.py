@@ -28,7 +28,7 @@ from lrurun.commands._shared.options import (
     Tune,
     number,
 )
-from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
+from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, is_given, needs
 from lrurun.commands._shared.training import train
 from lrurun.config.settings import parse_sets
 from lrurun.instances import requests
@@ -42,7 +42,6 @@ from lrurun.session.training_options import TrainingOptions, site_of
     "lrurun ladder npDigits --profile smoke",
     "lrurun ladder npDigits --seeds 5 --set optim.lr=0.002",
 )
-@exclusive("name", "sweep")
 @excludes("decide", "seeds", "rung", "fresh", hint=DECIDE_HINT)
 @excludes("choose", "decide", "fresh", "detach", "on")
 @needs("max_seeds", "decide")
@@ -94,6 +93,7 @@ def ladder(
         sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,
+        name=name,
     )
     request.check()
     site = site_of(on)
@@ -124,9 +124,7 @@ def ladder(
             context.obj.places, request, sweep, options, signals, choice_seeds=choice_seeds if choose else None
         )
     plan = plan_on_node(context.obj.places, request) if on_node else opening.plan_to_train(context.obj.places, request)
-    training = LadderTraining(
-        places=context.obj.places, request=request, plan=plan, options=options, signals=signals, name=name
-    )
+    training = LadderTraining(places=context.obj.places, request=request, plan=plan, options=options, signals=signals)
     cautions.report_hidden(request)
     training.warn()
     return train(training, claims=is_given(context, "ladder"))

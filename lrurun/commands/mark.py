@@ -8,13 +8,12 @@ from typing import Annotated, Optional
 import typer
 
 from lrurun import console
-from lrurun.commands._shared.options import RunIds
+from lrurun.commands._shared import output
+from lrurun.commands._shared.options import InstancesOfRuns, SomeRunIds
 from lrurun.commands._shared.rules import examples, exclusive
-from lrurun.errors import UsageError
+from lrurun.errors import NotFoundError, UsageError
 from lrurun.session import opening
 
-MOST_CHARACTERS = 2000
-"""The largest number of characters of a note, and of the reason of an exclusion."""
 _TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
 """A tag is a text that `--where tag=...` reads as one word."""
 
@@ -26,7 +25,8 @@ _TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
 @exclusive("exclude", "include")
 def mark(
     context: typer.Context,
-    runs: RunIds,
+    runs: SomeRunIds = None,
+    instance: InstancesOfRuns = None,
     tag: Annotated[
         Optional[list[str]],
         typer.Option("--tag", metavar="TAG", help="Add a tag, for lrurun runs --where tag=TAG. Repeatable."),
@@ -53,15 +53,20 @@ def mark(
                 f"tag {name[:100]!r}: expected one word of at most 100 characters", "as in: lrurun mark RUN --tag paper"
             )
     for option, text in (("--note", note), ("--exclude", exclude)):
-        _check_text(option, text)
+        output.check_text(option, text)
     if not (tag or untag or note or exclude or include):
         raise UsageError(
             "mark: nothing to record", "add --tag TAG, --untag TAG, --note TEXT, --exclude WHY or --include"
         )
     from lrurun.runner import run_files
 
-    with opening.change(context.obj.places, runs[0]) as ledger:
-        before = list({run.id: run for run in map(ledger.run, runs)}.values())
+    runs = runs or []
+    if not (runs or instance):
+        raise UsageError("mark: expected RUNs or --instance", "lrurun runs lists the runs, lrurun status the rest")
+    with opening.change(context.obj.places, runs[0] if runs else None) as ledger:
+        before = list({run.id: run for run in [*map(ledger.run, runs), *ledger.runs_of(instance or ())]}.values())
+        if not before:
+            raise NotFoundError(f"--instance {' '.join(instance or ())}: has no runs", "lrurun resume trains them")
         ids = [run.id for run in before]
         after = ledger.mark(ids, tag=tag or (), untag=untag or (), note=note, exclude=exclude, include=include)
         for run in ids:
@@ -81,14 +86,3 @@ def mark(
             done.append(f"excluded from all reports{replaced}; --include includes it again")
         console.paragraph(f"run {new.id}: {'; '.join(done)}")
     return 0
-
-
-def _check_text(option: str, text: str | None) -> None:
-    """Refuses a text that says nothing, or is too long for lists and pages. Raises UsageError."""
-    if text is not None and not text.strip():
-        raise UsageError(f"{option}: the text is empty", f"as in {option} 'the fan was loud'")
-    if text is not None and len(text) > MOST_CHARACTERS:
-        raise UsageError(
-            f"{option}: the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed",
-            "write the rest into a file, and name the file",
-        )

@@ -80,6 +80,8 @@ def _by_state(
             *_means(runs.c.last_loss, "loss"),
             *_means(score, "score"),
             numbers_as_json(speed).label("speeds"),
+            func.max(runs.c.created_at).label("created_at"),
+            func.max(runs.c.finished_at).label("finished_at"),
             func.min(runs.c.config_id).label("first_config"),
             func.max(runs.c.config_id).label("last_config"),
         )

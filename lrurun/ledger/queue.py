@@ -15,11 +15,12 @@ from sqlalchemy import Connection, Row, Text, and_, bindparam, case, cast, delet
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import FixedExecution, RunKind
-from lrurun.errors import LaterVersionError, LrurunError, UsageError, plural
+from lrurun.errors import LaterVersionError, LrurunError, plural
 from lrurun.ledger.database.schema import ENVIRONMENT, EXECUTION, attempts, ladder_runs, ladders, runs
 from lrurun.ledger.database.sql import ENQUEUE, among, among_given, json_number, lock, now, upsert
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.heartbeat import same_machine
+from lrurun.ledger.names import give_name
 from lrurun.ledger.owner import user
 from lrurun.ledger.rows import (
     Document,
@@ -52,11 +53,13 @@ class Queue(Handle):
         short_name: str = "",
         *,
         kind: RunKind = "training",
+        others: Sequence[str] = (),
         chosen: str | None = None,
     ) -> LadderInstance:
         """The ladder instance of these values; it is inserted if it is new.
 
-        A new instance gets the short name, with -2, -3 if others have it; with `chosen`, a new or known one gets that.
+        A new instance gets the short name; if another one has it, the first free one of `others`, and then the short
+        name with -2, -3. With `chosen`, a new or known one gets that.
 
         Raises:
             UsageError: another instance has the `chosen` name.
@@ -69,16 +72,11 @@ class Queue(Handle):
         with self._writing() as connection:
             row |= {"spec": pack(table), "created_at": now(connection), "user": user()}
             if chosen is not None:
-                lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
-                same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
-                if (taken := connection.execute(same_name).one_or_none()) is not None:
-                    title = f"ladder {taken.name} on {taken.task}" + f", profile {taken.profile}" * bool(taken.profile)
-                    raise UsageError(
-                        f"--name {chosen}: is the name of another instance: {title}",
-                        f"choose another name; lrurun report --instance {chosen} shows that one",
-                    )
-                connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
-            for free_name in numbered(chosen or short_name or task):
+                give_name(connection, key, chosen, f"--name {chosen}")
+                if (instance := connection.execute(query).one_or_none()) is not None:
+                    return ladder_instance(instance)
+            proposed = chosen or short_name or task
+            for free_name in itertools.chain([proposed], others, numbered(proposed)):
                 connection.execute(
                     upsert(connection, ladders).values(**row, short_name=free_name).on_conflict_do_nothing()
                 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Select, Text, exists, func, select
+from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.ledger.database.schema import hidden, ladders, removals, removed_runs, runs
+from lrurun.ledger.database.schema import hidden, ladder_runs, ladders, removals, removed_runs, runs
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.rows import build
 from lrurun.ledger.values import Hidden, Removal, RemovedRun
@@ -20,7 +22,9 @@ class Removing(Handle):
         """Key of each hidden instance -> who hid it, and when."""
         if hidden.name in self.database.lacking:
             return {}
-        query = select(ladders.c.key, hidden.c.time, hidden.c.user).join(ladders, ladders.c.id == hidden.c.ladder)
+        query: Select[Any] = select(ladders.c.key, hidden.c.time, hidden.c.user).join(
+            ladders, ladders.c.id == hidden.c.ladder
+        )
         with self._reading() as connection:
             return {row.key: build(Hidden, row) for row in connection.execute(query)}
 
@@ -37,14 +41,48 @@ class Removing(Handle):
 
     @retried
     def removed_from(self, ladder_key: str) -> list[RemovedRun]:
-        """The runs that were removed from an instance and that this ledger does not have, in the order of removal."""
+        """The runs that were removed from an instance and that it does not have again, in the order of removal.
+
+        A run is back if the instance has a run with its settings, of whatever generation. Of several generations that
+        were removed, the newest is listed.
+        """
         if removals.name in self.database.lacking:
             return []
-        query = (
-            select(removed_runs, removals.c.kind, removals.c.why)
-            .join(removals, removals.c.id == removed_runs.c.removal)
-            .where(removed_runs.c.ladder_key == ladder_key, removed_runs.c.run.not_in(select(runs.c.id)))
-            .order_by(removals.c.id, removed_runs.c.rung, removed_runs.c.seed)
+        of_instance = ladders.c.key == ladder_key
+        later = runs.c.id >= _settings_of(removed_runs.c.run), runs.c.id < _settings_of(removed_runs.c.run) + "."
+        back = exists().where(
+            ladder_runs.c.run == runs.c.number, ladder_runs.c.ladder == ladders.c.id, of_instance, *later
         )
         with self._reading() as connection:
-            return [build(RemovedRun, row) for row in connection.execute(query)]
+            rows = connection.execute(_REMOVED.where(removed_runs.c.ladder_key == ladder_key, ~back)).all()
+        newest = {(row.run[:_DIGITS], row.rung, row.stage): row for row in rows}
+        return [build(RemovedRun, row) for row in newest.values()]
+
+    @retried
+    def removed_runs(self, removal: str) -> list[RemovedRun]:
+        """The runs of a removal (its key), once for each place that they had, whether or not they are back."""
+        with self._reading() as connection:
+            return [build(RemovedRun, row) for row in connection.execute(_REMOVED.where(removals.c.key == removal))]
+
+
+_DIGITS = 12
+"""The characters of a run's id that its settings give; a number of its generation may follow."""
+
+
+def _settings_of(run: ColumnElement[str]) -> ColumnElement[str]:
+    return func.substr(run, 1, _DIGITS, type_=Text)
+
+
+_REMOVED = (
+    select(
+        removed_runs,
+        removals.c.kind,
+        removals.c.why,
+        removals.c.time.label("removed_at"),
+        removals.c.user.label("removed_by"),
+    )
+    .join(removals, removals.c.id == removed_runs.c.removal)
+    .order_by(
+        removals.c.id, removed_runs.c.rung, removed_runs.c.seed, func.length(removed_runs.c.run), removed_runs.c.run
+    )
+)

@@ -92,7 +92,7 @@ class Choice:
             return ""
         hints = []
         wanted = {(c.name, c.text) for c in grammar.comparisons(self._condition) if c.operator == "="}
-        fields: tuple[Literal["ladder", "rung", "task"], ...] = ("ladder", "rung", "task")
+        fields: tuple[Literal["instance", "ladder", "rung", "task"], ...] = ("instance", "ladder", "rung", "task")
         for field in fields:
             existing = ledger.names_of(field) if field in dict(wanted) else []
             for text in sorted(text for name, text in wanted if name == field and text not in existing):

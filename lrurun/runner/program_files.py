@@ -141,3 +141,10 @@ def _copied(source: Path, target: Path, digest: str) -> bool:
 
 class _Changed(Exception):
     """A file changed while it was copied."""
+
+
+def has_all(snapshot: Path, digests: Mapping[str, str]) -> bool:
+    """Whether a folder is a snapshot of files with these digests. Files outside of the folder of a recipe have no
+    copy."""
+    inside = {name: digest for name, digest in digests.items() if _is_inside(name)}
+    return bool(inside) and all(digest_at(snapshot / name) == digest for name, digest in inside.items())

@@ -8,10 +8,11 @@ they are needed and absent. fsspec is imported when the store is used.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,26 @@ class Storage(ABC):
     @abstractmethod
     def check(self) -> None:
         """Checks that it can be written and read. Raises LrurunError."""
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Folder or file of the runs folder -> its bytes, of those that there are. Raises OSError."""
+        return {name: size for name in names if (size := _size(self.runs / name)) is not None}
+
+    def set_aside(self, names: Sequence[str], aside: Path) -> None:
+        """Moves folders and files of the runs folder to another folder in it, where they wait for `remove_aside`; what
+        is absent is passed over. Raises OSError."""
+        for name in names:
+            source = self.runs / name
+            if os.path.lexists(source):
+                target = aside / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if os.path.lexists(target):  # of the same removal, put back by someone
+                    target = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
+                source.rename(target)
+
+    def remove_aside(self, aside: Path) -> None:
+        """Removes what was moved there. Raises OSError."""
+        files.remove_tree(aside)
 
     def remove(self, path: Path) -> None:
         """Removes a checkpoint, also one that is half written or that does not exist. Raises OSError."""
@@ -93,6 +114,29 @@ class ObjectStore(Storage):
         if not path.exists():
             self._get(path)
         return path
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """The larger one of what the store has and what is here."""
+        here, there = super().sizes(names), dict.fromkeys(names, -1)
+        with self._reached() as (fs, at):
+            # the store lists a thousand files at once, but one folder at a time
+            for folder in [at] if len(names) > _ONE_BY_ONE else [f"{at}/{name}" for name in names]:
+                for path, facts in fs.find(folder, detail=True).items():
+                    parts = path.removeprefix(at).lstrip("/").split("/")
+                    for name in ("/".join(parts[: n + 1]) for n in range(min(len(parts), 2))):
+                        if name in there:
+                            there[name] = max(there[name], 0) + int(facts.get("size") or 0)
+        return {name: size for name in names if (size := max(here.get(name, -1), there[name])) >= 0}
+
+    def set_aside(self, names: Sequence[str], aside: Path) -> None:
+        """Removes them from the store, which renames nothing; the local copies are moved."""
+        with self._reached() as (fs, at):
+            if self.url.startswith("file:"):
+                for folder in (f"{at}/{name}" for name in names if fs.exists(f"{at}/{name}")):
+                    fs.rm(folder, recursive=True)
+            elif stored := [path for name in names for path in fs.find(f"{at}/{name}")]:
+                fs.rm(stored)
+        super().set_aside(names, aside)
 
     def _get(self, path: Path) -> None:
         """Copies a file or folder from the store. Nothing happens if the store lacks it."""
@@ -159,6 +203,31 @@ class ObjectStore(Storage):
             probe.unlink(missing_ok=True)
         if not is_same:
             raise LrurunError(f"{self.url}: a file read back differs from what was written", "use another store")
+
+
+_ONE_BY_ONE = 20
+"""Of more folders than this, the sizes are read from a list of the whole store."""
+
+
+def _size(path: Path) -> int | None:
+    """The bytes of a file, or of all files in a folder; None if there is neither. Raises OSError."""
+    if path.is_symlink():
+        return path.lstat().st_size
+    try:
+        entries = os.scandir(path)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return path.lstat().st_size
+    total = 0
+    with entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                total += _size(Path(entry.path)) or 0
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 @cache

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from lrurun import console, paths
 from lrurun.errors import LedgerError, Stopped, UnfinishedError, UsageError, plural
-from lrurun.session import cautions, opening, preparing
+from lrurun.session import cautions, forgetting, opening, preparing
 
 if TYPE_CHECKING:
     from lrurun.config import planning
@@ -54,8 +54,6 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
     """The plan of the request."""
     options: TrainingOptions
     signals: Signals
-    name: str | None = None
-    """The short name that a new instance is to have; None for the name from its file and options."""
 
     @cached_property
     def rungs(self) -> Sequence[planning.ResolvedRung]:
@@ -94,7 +92,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             )
         return self.options.make_executor(
             self.places,
-            [*self.request.arguments(self.seeds), *([] if self.name is None else ["--name", self.name])],
+            self.request.arguments(self.seeds),
             devices=max(rung.execution.devices for rung in self.rungs),
             of_programs=of_programs,
             stop_seconds=self._stop_seconds,
@@ -114,6 +112,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
         """
         places, options = self.places, self.options
         self.reserve()
+        self._check_name()
         executor = self.executor()
         self.check_command()
         if not options.fresh and not opening.is_writable(places) and self._is_finished():
@@ -122,10 +121,19 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             with self.signals.recorded():
                 self.prepare()
                 with opening.write(places, training=True, create=not options.on_node) as ledger:
+                    forgetting.go_on(ledger, places)  # before a run that was forgotten is queued again
                     return self._train(ledger, executor)
         except Stopped as stopped:
             stopped.when = stopped.when or "before any training"
             raise
+
+    def _check_name(self) -> None:
+        """Refuses a name that another instance has, before data are prepared. Raises UsageError."""
+        from lrurun.instances import naming
+
+        if self.request.name is not None and not self.options.on_node:
+            with opening.read(self.places) as ledger:
+                naming.of_plan(ledger, self.plan, self.request.name)
 
     def reserve(self) -> None:
         """Leaves a program the time that it may take to save, before the time limit."""
@@ -196,7 +204,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
         ends: list[SupervisorResult] = []
         with notebook.ladder_view() as display:
             while_busy(ledger, display.say, self.signals)
-            instance = self.add_instance(ledger)
+            instance = self.add_instance(ledger, display)
             selections = self._selections(ledger, instance, display)  # a design that is refused records no request
             self.record_request(ledger, instance, display)
             for selection in selections:
@@ -207,18 +215,25 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
                     break
         return ends
 
-    def add_instance(self, ledger: Ledger) -> LadderInstance:
-        """The instance in the ledger, which is added where it is new."""
+    def add_instance(self, ledger: Ledger, display: LadderView) -> LadderInstance:
+        """The instance in the ledger, which is added where it is new; says where it is hidden."""
+        from lrurun.instances import naming, phrases
+
         plan = self.plan
-        return ledger.add_ladder(
+        instance = ledger.add_ladder(
             plan.ladder.name,
             plan.recipe.task,
             plan.profile,
             plan.spec,
             plan.short_name,
             kind=plan.kind,
-            chosen=self.name,
+            others=naming.others(ledger, plan),
+            # the command that started a node has named it, and it may have been renamed since
+            chosen=None if self.options.on_node else self.request.name,
         )
+        if instance.key in ledger.hidden():
+            display.say(phrases.hidden(instance))
+        return instance
 
     @property
     def selection(self) -> Selection:
@@ -290,6 +305,7 @@ class SweepTraining(Struct, frozen=True, kw_only=True):
                 for training in self.trainings:
                     training.prepare()
                 with opening.write(places, training=True) as ledger:
+                    forgetting.go_on(ledger, places)  # before a run that was forgotten is queued again
                     return self._train(ledger, executors[0])
         except Stopped as stopped:
             stopped.when = stopped.when or "before any training"
@@ -321,7 +337,7 @@ class SweepTraining(Struct, frozen=True, kw_only=True):
             with notebook.ladder_view() as display:
                 while_busy(ledger, display.say, first.signals)
                 selections = [training.checked(training.selection, ledger) for training in self.trainings]
-                instances = [training.add_instance(ledger) for training in self.trainings]
+                instances = [training.add_instance(ledger, display) for training in self.trainings]
                 for training, instance in zip(self.trainings, instances, strict=True):
                     training.record_request(ledger, instance, display)
                 work = sweep_work(selections, instances, first.places, **first.options.work_fields)

@@ -175,6 +175,7 @@ def documents() -> dict[str, type]:
         status,
         verify,
     )
+    from lrurun.commands.ledger import forget, rename
     from lrurun.commands.list import Listing
     from lrurun.commands.verify import items
     from lrurun.instances.remaining import PlanDocument
@@ -224,6 +225,9 @@ def documents() -> dict[str, type]:
         "ledger check": ledger.IntegrityDocument,
         "ledger merge": Merged,
         "ledger rebuild": Rebuilt,
+        "ledger forget": forget.ForgetDocument,
+        "ledger forgotten": forget.Removals,
+        "ledger rename": rename.RenameDocument,
     }
 
 
@@ -347,14 +351,13 @@ def session(name: str) -> str:
 
 
 def recorded_part(name: str, *beginnings: str) -> str:
-    """The commands of a recorded session that begin in these ways, and what they printed."""
+    """The commands of a recorded session that begin in one of these ways, and what they printed."""
     from tests.docs import transcripts
 
     parts = [
-        f"$ {command}\n{text}"
-        for beginning in beginnings
+        f"$ {command}\n{text}".rstrip()
         for command, text in transcripts.recorded(name).items()
-        if command.startswith(beginning)
+        if command.startswith(beginnings)
     ]
     return "```text\n" + "\n\n".join(parts) + "\n```"
 
@@ -377,14 +380,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "new-ladder": partial(example, "ladder", "radius", ".toml"),
     "own": partial(session, "own"),
     "search": partial(session, "search"),
+    "paper": partial(recorded_part, "paper", "lrurun report", "cat", "lrurun ledger", "ls"),
+    "sharing": partial(recorded_part, "sharing", "lrurun status", "lrurun ledger", "lrurun --ledger"),
     "elsewhere-table": partial(recorded_part, "elsewhere", "lrurun new", "lrurun import example/table"),
     "elsewhere-file": partial(recorded_part, "elsewhere", "cat runs.toml"),
     "elsewhere-mlflow": partial(recorded_part, "elsewhere", "lrurun import example/mlflow"),
     "elsewhere-tensorboard": partial(recorded_part, "elsewhere", "lrurun import example/tensorboard"),
     "elsewhere-frame": partial(recorded_part, "elsewhere", "python"),
     "elsewhere-show": partial(recorded_part, "elsewhere", "lrurun show"),
-    "programs": partial(session, "programs"),
-    "program-before": partial(file, "argparse/before.py"),
     "program-changes": partial(changes, "argparse/before.py", "argparse/train.py"),
     "program-recipe": partial(file, "argparse/train.toml"),
     "program-answer": partial(session, "train"),

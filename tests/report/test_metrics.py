@@ -204,7 +204,7 @@ def test_lists_have_the_scores_of_each_metric(runs: Machine, is_loaded: bool) ->
     assert {task: one["metric"] for task, one in found.items()} == {"Wave": "val/r2", "Letters": "val/bits_per_byte"}
     [rung] = found["Wave"]["rungs"]
     assert (rung["score"], rung["val/accuracy"]) == (-0.5, None)
-    text = runs.run("status").stdout
+    text = runs.run("status", "--details").stdout
     assert all(part in text for part in ("mean val r2", "mean val bits per byte", " -0.500 "))
 
 

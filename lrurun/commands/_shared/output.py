@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
 
+MOST_CHARACTERS = 2000
+"""The largest number of characters of a text that users record: a note, or a reason."""
+
+
 class MembershipOutput(Struct, frozen=True):
     """A ladder instance that a run belongs to."""
 
@@ -117,3 +121,14 @@ def write_file(out: Path, content: bytes, option: str = "--out") -> None:
 def cell(value: Any) -> str:
     """A value in a table for people."""
     return "" if value is None else value.hex() if isinstance(value, bytes) else console.setting(value)
+
+
+def check_text(option: str, text: str | None) -> None:
+    """Refuses a text that says nothing, or is too long for lists and pages. Raises UsageError."""
+    if text is not None and not text.strip():
+        raise UsageError(f"{option}: the text is empty", f"as in {option} 'the fan was loud'")
+    if text is not None and len(text) > MOST_CHARACTERS:
+        raise UsageError(
+            f"{option}: the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed",
+            "write the rest into a file, and name the file",
+        )

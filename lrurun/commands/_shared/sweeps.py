@@ -43,7 +43,7 @@ def train(
     from its verdicts, and with `--on`, where a job is for one instance, it is one instance after another.
     """
     from lrurun.commands._shared import training
-    from lrurun.instances.sweep import points
+    from lrurun.instances.sweep import check_names, points
     from lrurun.session.training import LadderTraining, SweepTraining
 
     by = [text.partition("=")[0].strip() for text in sweep]
@@ -55,6 +55,8 @@ def train(
         return LadderTraining(places=places, request=request, plan=plan, options=options, signals=signals)
 
     chosen = points(request, sweep)
+    with opening.read(places) as ledger:
+        check_names(ledger, chosen)
     trainings = [training_of(point.request, point.plan) for point in chosen]
     for one in trainings:
         cautions.warn_of_batches(one.plan, one.rungs)

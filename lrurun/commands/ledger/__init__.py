@@ -1,4 +1,4 @@
-"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, gc."""
+"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, rename, hide, forget, forgotten, gc."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from msgspec import Struct, structs
 
 from lrurun import console, paths
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json
+from lrurun.commands._shared.options import Json, OnlyInstances, Where
 from lrurun.commands._shared.rules import examples
-from lrurun.commands.ledger import export
+from lrurun.commands.ledger import export, forget, hide, rename
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
-from lrurun.session import opening
+from lrurun.session import opening, parts
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
@@ -76,6 +76,8 @@ def check(
     if checked.unknown:
         folders = f"{places.runs} has {plural(len(checked.unknown), 'folder')} of runs that this ledger does not know"
         problems = [*problems, f"{folders}: {', '.join(checked.unknown[:5])}{', ...' if checked.unknown[5:] else ''}"]
+    if checked.unfinished:
+        problems = [*problems, f"runs are forgotten, and their files remain: {'; '.join(checked.unfinished)}"]
     if json:
         output.write_json(IntegrityDocument(str(places.ledger.absolute()), checked.runs, problems))
         return 1 if problems else 0
@@ -96,6 +98,8 @@ def check(
             "no score depends on checkpoints: lrurun resume continues an unfinished run from an earlier one, or begins "
             "it again (if the disk is full, free some space before); of a finished run, only the trained model is lost"
         )
+    if checked.unfinished:
+        console.say("lrurun ledger gc removes the files of what is forgotten")
     if checked.unknown:
         console.say(f"to have them in a ledger, move this one aside: {opening.REBUILD}")
     if checked.running and not problems:
@@ -122,10 +126,14 @@ class _CheckedLedger(Struct):
     elsewhere: int = 0
     """Checkpoints that are not in the runs folder, if it has no folder of any run of the ledger."""
     unknown: list[str] = []
-    """Runs with a folder in the runs folder that the ledger does not have."""
+    """Runs with a folder in the runs folder that the ledger does not have, and that are not being forgotten."""
+    unfinished: list[str] = []
+    """What was named in removals whose files remain."""
 
 
 def _checked(places: Places, *, quick: bool) -> _CheckedLedger:
+    from lrurun.session import forgetting
+
     checked = _CheckedLedger([])
     try:
         with opening.existing(places) as ledger:
@@ -145,7 +153,8 @@ def _checked(places: Places, *, quick: bool) -> _CheckedLedger:
                 else:
                     checked.faults += _faults(places, ledger, c, quick=quick)
             checked.counted = True
-            checked.unknown = sorted(set(folders) - set(ids))
+            checked.unknown = sorted(set(folders) - set(ids) - forgetting.remaining_folders(ledger))
+            checked.unfinished = [removal.selection for removal in ledger.removals(unfinished=True)]
     except DamagedError as error:
         from lrurun.ledger import checks
 
@@ -206,6 +215,7 @@ def migrate(context: typer.Context) -> int:
 @examples(
     "lrurun ledger backup",
     "lrurun ledger backup --out kept.db.xz",
+    "lrurun ledger backup --instance npDigits --out paper.db",
 )
 def backup(
     context: typer.Context,
@@ -213,8 +223,14 @@ def backup(
         Optional[Path],
         typer.Option("--out", metavar="FILE", help="A new file [beside the ledger]; NAME.xz is compressed."),
     ] = None,
+    where: Where = None,
+    instance: OnlyInstances = None,
 ) -> int:
-    """Copy the ledger, even while it is in use."""
+    """Copy the ledger or a part of it, even while it is in use.
+
+    A part is a ledger of its own: runs with all that is recorded of them, and their instances. Of an instance that
+    comes in part, it records which runs were left out.
+    """
     from lrurun.ledger import backups
 
     places: Places = context.obj.places
@@ -222,8 +238,8 @@ def backup(
     name = f"{beside.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     target = (out or beside.with_name(name)).absolute()
     with opening.existing(places) as ledger:
-        backups.backup(ledger, target)
-    console.say(f"wrote {target}")
+        copied = backups.backup(ledger, target, parts.required(ledger, instance or (), where))
+    console.say(f"wrote {target}{f': {copied.sentence}' if copied else ''}")
     return 0
 
 
@@ -231,24 +247,36 @@ def backup(
 @examples(
     "lrurun ledger merge kept.db.xz",
     "lrurun ledger merge other.db --other-runs other-runs",
+    "lrurun ledger merge record.zip",
+    "lrurun ledger merge other.db --where 'task=npDigits and tag=paper'",
 )
 def merge(
     context: typer.Context,
     other: Annotated[
-        str, typer.Argument(metavar="OTHER", help="The file, also NAME.xz, or the URL of another ledger.")
+        str,
+        typer.Argument(
+            metavar="OTHER", help="The file, also NAME.xz, the URL, or the published record of another ledger."
+        ),
     ],
     other_runs: Annotated[
         Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [beside it].")
     ] = None,
+    where: Where = None,
+    instance: OnlyInstances = None,
     json: Json = False,
 ) -> int:
-    """Add the runs of another ledger to this one."""
+    """Add the runs of another ledger to this one.
+
+    --where and --instance select in the other ledger. Of an instance that comes in part, this ledger records which
+    runs were left out; merging the rest later completes it.
+    """
     from lrurun.ledger import backups, merging
     from lrurun.report.live.views import PreparationView
     from lrurun.runner import run_files
+    from lrurun.session import forgetting
 
     places: Places = context.obj.places
-    named = paths.ledger_location(other, "OTHER")
+    named = backups.in_record(paths.ledger_location(other, "OTHER"))
     if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
@@ -260,18 +288,28 @@ def merge(
                 raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
             if database.is_same(source, places.ledger):
                 raise UsageError(f"{other}: is this ledger", "name another ledger")
-            with opening.write(places) as ledger:
+            part = parts.required(source_ledger, instance or (), where)
+            with backups.of_part(source_ledger, part) as (of_part, copied), opening.write(places) as ledger:
+                forgetting.go_on(ledger, places)  # a run that comes back has the name of its folder again
                 other_folder = (other_runs or paths.default_runs(named)).absolute()
-                merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder, view.update)
-                ladders = [ladder.key for ladder in source_ledger.ladders()]
-                run_files.keep_all(ledger, places.runs, changed, ladders, view.update)
+                merged, changed = merging.merge(ledger, of_part, places.runs, other_folder, view.update)
+                ladders = [ladder.key for ladder in of_part.ladders()]
+                removals = [removal.key for removal in of_part.removals()]
+                run_files.keep_all(ledger, places.runs, changed, ladders, view.update, removal_keys=removals)
     if json:
-        output.write_json(merged)
+        output.write_json(structs.replace(merged, instances=copied and copied.instances))
         return 0
     console.paragraph(
-        f"{other}: runs new here: {merged.new}; unfinished here and now finished: {merged.finished}; "
-        f"unchanged: {merged.known}; checkpoints copied: {merged.checkpoints}"
+        f"{other}: {f'{copied.sentence}; ' if copied else ''}runs new here: {merged.new}; "
+        f"unfinished here and now finished: {merged.finished}; unchanged: {merged.known}; "
+        f"checkpoints copied: {merged.checkpoints}"
     )
+    if merged.returned:
+        console.say(f"forgotten here before, and back: {plural(merged.returned, 'run')}")
+    if merged.hidden:
+        console.say(
+            f"hidden here as in {other}: {', '.join(merged.hidden)}; lrurun ledger hide NAME --undo shows it again"
+        )
     if merged.held:
         console.warn(f"finished there and running here: {plural(merged.held, 'run')}; merge again later")
     return 0
@@ -309,6 +347,10 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
 
 
 app.command()(export.export)
+app.command()(hide.hide)
+app.command()(forget.forget)
+app.command()(forget.forgotten)
+app.command()(rename.rename)
 
 
 @app.command()
@@ -332,11 +374,15 @@ def gc(
 
     With --items also the per-item results in the ledger. Scores stay, but reports then judge without per-item
     results, and say so; lrurun verify --items adds them again where the checkpoints are kept.
+
+    Files that a lrurun ledger forget has left, because it was killed, are removed too.
     """
     from lrurun.ledger import owner
+    from lrurun.session import forgetting
 
     places: Places = context.obj.places
     with opening.change(places) as ledger:
+        unfinished = ledger.removals(unfinished=True) if dry_run else forgetting.go_on(ledger, places)
         sizes = ledger.item_bytes() if items else {}
         ledger.reap(owner.this_process())
         removable, problems = _removable(ledger, places, finished=finished)
@@ -358,6 +404,7 @@ def gc(
         parts.append(
             f"{of_runs} with {sum(sizes.values()) / 1e3:,.1f} kB, which the ledger uses for what it records next"
         )
+    parts += [f"the files of {removal.selection}, which was forgotten" for removal in unfinished]
     action = "to be removed" if dry_run else "removed"
     console.say(f"{action}: {', and '.join(parts)}" if parts else "nothing to remove")
     return 0

@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from lrurun.errors import DamagedError
 from lrurun.paths import places
 from lrurun.server import Location, Server
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Select
+    from sqlalchemy import Connection, Engine, Select, Table
 
 T = TypeVar("T")
 
@@ -55,6 +55,27 @@ class Joined(Protocol):
     def commit(self) -> None: ...
 
     def rollback(self) -> None: ...
+
+
+class Copying(Protocol):
+    """A new SQLite file that gets rows of a database, as they are at one moment."""
+
+    connection: Connection
+    """Reads the database at that moment."""
+
+    def copy(self, rows: Select[Any]) -> None:
+        """Copies rows of one table: the columns are all of that table's."""
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Adds other rows; a column that numbers its rows does so where it is not named."""
+
+
+class Freed(NamedTuple):
+    """The space that a database gave back."""
+
+    bytes: int
+    kept: str = ""
+    """Why space of deleted rows is left, as a clause; empty if that is little."""
 
 
 class QueryError(Exception):
@@ -180,6 +201,14 @@ class Database(ABC):
         """The names of its tables, views, indexes and triggers."""
 
     @abstractmethod
+    def missing_rights(self, connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[str]:
+        """Those of these rights, each a table and as in "DELETE", that its user lacks, as in "DELETE on metrics"."""
+
+    @abstractmethod
+    def give_back(self) -> Freed:
+        """Gives the space of deleted rows back to the file system, if that pays and nobody is in the way."""
+
+    @abstractmethod
     def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Columns and at most `limit` rows of a user's query, which may name the `views` and can only read.
 
@@ -200,6 +229,10 @@ class Database(ABC):
         Raises:
             DamagedError: it is damaged.
         """
+
+    @abstractmethod
+    def copying(self, target: Path) -> AbstractContextManager[Copying]:
+        """A new ledger in the file `target`, without rows: those that are copied are there at the end of the block."""
 
     @abstractmethod
     def file(self) -> AbstractContextManager[Path]:

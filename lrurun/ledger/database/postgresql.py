@@ -6,20 +6,21 @@ import contextlib
 import json
 import random
 import re
+import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, Dialect, Engine, Select, Table, create_engine, text
+from sqlalchemy import Connection, Dialect, Engine, Select, Table, create_engine, select, text
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.pool import QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UnreachableError, UsageError
-from lrurun.ledger.database import TIMEOUT, Database, QueryError, Rows, command, files, migrate, servers, sqlite
+from lrurun.ledger.database import TIMEOUT, Database, Freed, QueryError, Rows, command, files, migrate, servers, sqlite
 from lrurun.ledger.database.schema import LACKING, SCHEMA, VERSION_TABLE, VIEWS, info, metadata
 from lrurun.ledger.database.sql import ENQUEUE, MIGRATION, close, literal_statement, lock
 from lrurun.server import Server
@@ -211,6 +212,28 @@ class PostgreSQL(Database):
             ).scalars()
         )
 
+    def missing_rights(self, connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[str]:
+        right = text("SELECT has_table_privilege(:name, :right)")
+        return [
+            f"{kind} on {table}"
+            for table, kind in wanted
+            if not connection.execute(right, {"name": table, "right": kind}).scalar_one()
+        ]
+
+    def give_back(self) -> Freed:
+        """Vacuums the tables. The server gives back what is free at the end of a table, and uses the rest again."""
+        sizes = f"SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY{[t.name for t in TABLES]}) name"
+        skipped: list[str] = []
+        with servers.plain_errors(self.location), contextlib.closing(servers.connect(self.location)) as connection:
+            connection.add_notice_handler(lambda notice: skipped.append(notice.message_primary or ""))
+            connection.commit()
+            connection.autocommit = True
+            before = connection.execute(sizes.encode()).fetchall()[0][0]
+            connection.execute(f"VACUUM {', '.join(table.name for table in TABLES)}".encode())
+            after = connection.execute(sizes.encode()).fetchall()[0][0]
+        kept = "only the owner of its tables may vacuum them" if skipped else ""
+        return Freed(max(0, int(before) - int(after)), kept)
+
     # Queries of users
 
     def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -268,23 +291,22 @@ class PostgreSQL(Database):
             yield _Rows(connection)
 
     def backup(self, target: Path) -> None:
+        with self.copying(target) as copy:
+            for table in TABLES:
+                if table.name not in self.lacking:
+                    copy.copy(select(table).order_by(*table.primary_key))
+
+    @contextlib.contextmanager
+    def copying(self, target: Path) -> Iterator[_Copying]:
         sqlite.upgrade(target)
         with (
-            self.rows() as source,
+            self.reading() as source,
             files.plain_errors(target, TIMEOUT),
-            contextlib.closing(files.connect(target, "mode=rw", TIMEOUT, "synchronous=OFF")) as copy,
+            contextlib.closing(files.connect(target, "mode=rw", TIMEOUT, "synchronous=OFF")) as file,
         ):
-            copy.execute("BEGIN")
-            for table in self._tables():
-                names = [column.name for column in table.columns]
-                columns, values = ", ".join(names), ", ".join("?" * len(names))
-                order = ", ".join(column.name for column in table.primary_key)
-                _, rows = source.select(f"SELECT {columns} FROM {table.name} ORDER BY {order}")
-                copy.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({values})", rows)
-            copy.execute("COMMIT")
-
-    def _tables(self) -> list[Table]:
-        return [table for table in TABLES if table.name not in self.lacking]
+            file.execute("BEGIN")
+            yield _Copying(source, file)
+            file.execute("COMMIT")
 
     @contextlib.contextmanager
     def file(self) -> Iterator[Path]:
@@ -318,6 +340,29 @@ class _Rows:
 def _each(cursor: psycopg.ServerCursor[Any]) -> Generator[tuple[Any, ...], None, None]:
     with cursor:
         yield from cursor
+
+
+class _Copying:
+    """A connection that reads, and a new file, which no other process has."""
+
+    def __init__(self, connection: Connection, file: sqlite3.Connection) -> None:
+        self.connection, self._file = connection, file
+
+    def copy(self, rows: Select[Any]) -> None:
+        [table] = rows.get_final_froms()
+        assert isinstance(table, Table)
+        streaming = {"stream_results": True, "max_row_buffer": _AT_ONCE}
+        streamed = self.connection.execute(rows, execution_options=streaming)
+        self._insert(table, [column.name for column in table.c], map(tuple, streamed))
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            names = list(rows[0])
+            self._insert(table, [table.c[name].name for name in names], ([row[name] for name in names] for row in rows))
+
+    def _insert(self, table: Table, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        marks = ", ".join("?" * len(names))
+        self._file.executemany(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({marks})", rows)
 
 
 class _Joined:

@@ -36,7 +36,13 @@ from lrurun.ledger.database.sql import NUMBER, WHOLE, create_refusal, create_tab
 SCHEMA = "1002"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
 
-_SINCE_1002 = frozenset({"hidden", "removals", "removed_runs", "ix_removed_runs_run", "ix_removed_runs_ladder_key"})
+_SINCE_1002 = frozenset(
+    {
+        *("hidden", "removals", "removed_runs", "ix_removed_runs_run", "ix_removed_runs_ladder_key"),
+        *("ix_stored_runs_config_id", "ix_stored_runs_execution_id", "ix_stored_runs_provenance_id"),
+        *("ix_stored_attempts_environment_id", "ix_item_results_test_set"),
+    }
+)
 
 LACKING = {"1000": frozenset({"test_sets", "item_results"}) | _SINCE_1002, "1001": _SINCE_1002}
 """Older revision -> the tables and indexes that it does not have. Ledgers of these revisions are read as they are;
@@ -189,6 +195,12 @@ attempts = Table(
     sqlite_strict=True,
 )
 
+# Without an index on what refers to them, deleting a document or a test set would read all runs.
+Index("ix_stored_runs_config_id", runs.c.config_id)
+Index("ix_stored_runs_execution_id", runs.c.execution_id)
+Index("ix_stored_runs_provenance_id", runs.c.provenance_id)
+Index("ix_stored_attempts_environment_id", attempts.c.environment_id)
+
 metric_keys = Table(
     "metric_keys",
     metadata,
@@ -244,6 +256,7 @@ item_results = Table(
     comment="the per-item results, of which the score is the weighted mean",
     sqlite_strict=True,
 )
+Index("ix_item_results_test_set", item_results.c.test_set)
 
 checkpoints = Table(
     "checkpoints",
@@ -327,6 +340,7 @@ removals = Table(
     Column("runs", WHOLE, nullable=False, comment="how many"),
     Column("bytes", WHOLE, comment="of their files; null until they are removed, and for runs that were left out"),
     Column("finished_at", NUMBER, comment="null while files remain"),
+    Column("files", TEXT, comment="JSON: the files that go with the runs; null for runs that were left out"),
     CheckConstraint("kind IN ('forgotten', 'left out')", name="kind"),
     comment="what is not in this ledger any more, or was left out of it: a row never changes once it is finished",
     sqlite_strict=True,

@@ -78,6 +78,14 @@ def lock(connection: Connection, key: int) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
+def lock_tables(connection: Connection, *tables: Table) -> None:
+    """Waits until no other transaction writes to these tables, and lets none write to them before the end of this one.
+    A file has one writer."""
+    if _on_server(connection):
+        names = ", ".join(table.name for table in tables)
+        connection.exec_driver_sql(f"LOCK TABLE {names} IN EXCLUSIVE MODE")
+
+
 _AGE: Select[Any] = select(cast(extract("epoch", func.clock_timestamp() - func.pg_postmaster_start_time()), Double()))
 _CLOCK: Select[Any] = select(cast(extract("epoch", func.clock_timestamp()), Double()))
 

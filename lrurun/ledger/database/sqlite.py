@@ -8,17 +8,29 @@ import re
 import sqlite3
 import time
 import typing
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, create_engine, event
+from sqlalchemy import Connection, Engine, MetaData, Select, Table, create_engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
 from lrurun.files import atomic
-from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, command, damaged, files, migrate, wal
+from lrurun.ledger.database import (
+    DAMAGED,
+    TIMEOUT,
+    Database,
+    Freed,
+    QueryError,
+    Rows,
+    command,
+    damaged,
+    files,
+    migrate,
+    wal,
+)
 from lrurun.ledger.database.schema import APPLICATION_ID, LACKING, SCHEMA, VERSION_TABLE, metadata
 from lrurun.ledger.database.sql import close, literal_statement
 
@@ -30,6 +42,9 @@ MIGRATION_TIMEOUT = 60.0
 
 SHRINK_TIMEOUT = 5.0
 """Seconds to wait for them before the file is made smaller, which it need not be."""
+
+_LITTLE = 1_000_000
+"""Free bytes of a file that are not worth a copy of it."""
 
 T = typing.TypeVar("T")
 
@@ -228,6 +243,33 @@ class SQLite(Database):
     def names(self, connection: Connection) -> set[str]:
         return set(connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars())
 
+    def missing_rights(self, connection: Connection, wanted: Iterable[tuple[str, str]]) -> list[str]:
+        """None: who can write to a file may do everything."""
+        return []
+
+    def give_back(self) -> Freed:
+        """Vacuums the file, if a quarter of it is free, and shortens its log."""
+        try:
+            with contextlib.closing(files.connect(self.location, "mode=rw", SHRINK_TIMEOUT)) as connection:
+                page_size, pages, free = (
+                    connection.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("page_size", "page_count", "freelist_count")
+                )
+                is_little = free * page_size < _LITTLE or free * 4 <= pages
+                if not is_little:
+                    if connection.execute("SELECT 1 FROM stored_runs WHERE state = 'running' LIMIT 1").fetchone():
+                        return Freed(
+                            0, f"{free * page_size / 1e6:,.1f} MB of {self.location} are free, and runs are running"
+                        )
+                    connection.execute("VACUUM")
+                # also what the log has grown to
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                return Freed(
+                    0 if is_little else (pages - connection.execute("PRAGMA page_count").fetchone()[0]) * page_size
+                )
+        except sqlite3.OperationalError as error:
+            return Freed(0, f"{self.location} was not made smaller ({error})")
+
     # Queries of users
 
     def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -290,6 +332,23 @@ class SQLite(Database):
             copy.execute("PRAGMA journal_mode=delete")  # a single file, even while it is open
 
     @contextlib.contextmanager
+    def copying(self, target: Path) -> Iterator[_Copying]:
+        upgrade(target)
+        query, _ = files.read_query(self.location)
+
+        def connect() -> sqlite3.Connection:
+            # The rows refer to each other as in this file, and checking each takes long.
+            connection = files.connect(self.location, query, TIMEOUT, "foreign_keys=OFF", "temp_store=MEMORY")
+            connection.execute("ATTACH ? AS copy", (f"{target.as_uri()}?mode=rw",))
+            connection.execute("PRAGMA copy.synchronous=OFF")
+            return connection
+
+        engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+        event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN"))
+        with files.plain_errors(self.location, TIMEOUT), engine.begin() as connection:
+            yield _Copying(connection)
+
+    @contextlib.contextmanager
     def file(self) -> Iterator[Path]:
         yield self.location
 
@@ -317,6 +376,26 @@ class _Rows:
     def _each(self, cursor: sqlite3.Cursor) -> Generator[tuple[Any, ...], None, None]:
         with files.plain_errors(self._path, TIMEOUT):
             yield from cursor
+
+
+class _Copying:
+    """A file with a new one attached, which no other process has."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def copy(self, rows: Select[Any]) -> None:
+        [table] = rows.get_final_froms()
+        assert isinstance(table, Table)
+        self.connection.execute(_of_copy(table).insert().from_select(table.c.keys(), rows))
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self.connection.execute(_of_copy(table).insert(), list(rows))
+
+
+def _of_copy(table: Table) -> Table:
+    return table.to_metadata(MetaData(), schema="copy")
 
 
 class _Joined:

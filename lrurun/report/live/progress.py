@@ -78,10 +78,26 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     a dispatch usually take."""
     form: ScoreForm = ACCURACY
     """How the scores of its task are printed."""
+    active_at: float
+    """When a run of it was last created or finished; without runs, when it was requested first."""
+    finished_at: float | None
+    """When the last of its finished runs ended."""
 
     @property
     def total(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run of it is running."""
+        return bool(self.counts.get("running"))
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether runs of it remain; nothing remains of an import, and a failed run is only tried again on request."""
+        if self.ladder.kind == "imported":
+            return False
+        return any(self.counts.get(state) for state in ("queued", "running", "interrupted"))
 
 
 def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
@@ -116,6 +132,8 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         running_on={run.id: _process(attempts[run.id]) for run in running},
         silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
+        active_at=max([ladder.created_at, *(at for s in summaries for at in (s.created_at, s.finished_at or 0.0))]),
+        finished_at=max((s.finished_at for s in summaries if s.finished_at is not None), default=None),
     )
 
 
@@ -339,13 +357,27 @@ def _table(progress: LadderProgress) -> Table:
     return Table(columns=tuple(column(k, name) for k, name in enumerate(names)), rows=tuple(rows(progress)))
 
 
-def so_far(progress: LadderProgress) -> str:
-    """The rung with the best scores of those that have finished runs, if there are several; or nothing."""
-    if sum(map(_is_scored, progress.rungs)) < 2 or (rung := _best_rung(progress)) is None or rung.score is None:
+def best(progress: LadderProgress) -> RungProgress | None:
+    """The rung with the best scores of those that have finished runs; None unless there are several, and where the
+    best is no better than chance."""
+    return None if sum(map(_is_scored, progress.rungs)) < 2 else _best_rung(progress)
+
+
+def best_score(progress: LadderProgress) -> str:
+    """The `best` rung and its score, as in "gamma-norm, 93.1 %"; empty if there is none."""
+    rung = best(progress)
+    if rung is None or rung.score is None:
         return ""
-    score = progress.form.labelled(progress.form.short(rung.score))
+    return f"{rung.rung}, {progress.form.labelled(progress.form.short(rung.score))}"
+
+
+def so_far(progress: LadderProgress) -> str:
+    """A sentence with the `best` rung; empty if there is none."""
+    rung = best(progress)
+    if rung is None:
+        return ""
     seeds = plural(rung.scored, "seed")
-    return f"best on validation{' so far' * _is_unfinished(progress)}: {rung.rung}, {score} (mean of {seeds})"
+    return f"best on validation{' so far' * progress.is_unfinished}: {best_score(progress)} (mean of {seeds})"
 
 
 def _is_scored(rung: RungProgress) -> bool:
@@ -358,10 +390,10 @@ def _best_rung(progress: LadderProgress) -> RungProgress | None:
     finished = list(filter(_is_scored, progress.rungs))
     least = min((rung.without_score for rung in finished), default=0)  # means of other seeds alone would mislead
     candidates = [rung for rung in finished if rung.without_score == least]
-    best = progress.form.best(rung.score for rung in candidates if rung.score is not None)
-    if best is None or _is_chance(best, progress.ladder.task):
+    score = progress.form.best(rung.score for rung in candidates if rung.score is not None)
+    if score is None or _is_chance(score, progress.ladder.task):
         return None
-    return next(rung for rung in candidates if rung.score == best)
+    return next(rung for rung in candidates if rung.score == score)
 
 
 def _is_chance(score: float, task: str) -> bool:
@@ -372,10 +404,23 @@ def _is_chance(score: float, task: str) -> bool:
     return metric.oriented(score) <= metric.oriented(metric.chance) + (metric.near_chance or 0)
 
 
-def _is_unfinished(progress: LadderProgress) -> bool:
-    if progress.ladder.kind == "imported":
-        return False
-    return any(progress.counts.get(state) for state in ("queued", "running", "interrupted"))
+def seeds(progress: LadderProgress) -> str:
+    """How many runs its rungs have, as in "3" or "1 to 3"; empty where it has none, or no seeds."""
+    totals = [rung.total for rung in progress.rungs if rung.stage == "train"]
+    if not totals or _is_without_score(progress):
+        return ""
+    least, most = min(totals), max(totals)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def not_done(progress: LadderProgress) -> str:
+    """Its runs that are in another state than done, as in "1 diverged, 2 failed"; empty if there are none."""
+    return _not_done(progress.counts, progress.ladder)
+
+
+def _not_done(by_state: Mapping[str, int], ladder: LadderInstance) -> str:
+    counts = _counts(by_state, ladder)
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if state != "done" and count)
 
 
 MISSING = "missing"
@@ -407,8 +452,13 @@ def _main(counts: Mapping[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    requester = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
-    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*ladder.identity.parts(), *requester])}"
+    by = [f"requested by {requester(ladder)}"] if requester(ladder) else []
+    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*ladder.identity.parts(), *by])}"
+
+
+def requester(ladder: LadderInstance) -> str:
+    """The user who requested it first; empty if that is the user of this process, or nobody knows."""
+    return "" if ladder.user in (None, owner.user()) else str(ladder.user)
 
 
 def summary(progress: LadderProgress) -> str:
@@ -423,9 +473,8 @@ def _summary(
     silent: Mapping[str, tuple[float, float]],
     eta_seconds: float | None,
 ) -> str:
-    counts = _counts(by_state, ladder)
-    parts = [f"{counts.get('done', 0)} of {sum(by_state.values())} done"]
-    parts += [f"{count} {state}" for state, count in counts.items() if state != "done" and count]
+    parts = [f"{by_state.get('done', 0)} of {sum(by_state.values())} done"]
+    parts += filter(None, [_not_done(by_state, ladder)])
     if silent:
         count, since = len(silent), duration(min(since for since, _ in silent.values()))
         workers = f"{count} {'worker has' if count == 1 else 'workers have'}"

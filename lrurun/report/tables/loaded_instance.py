@@ -18,6 +18,7 @@ from lrurun.config.instance import Instance, data_phrase
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.config.settings import flatten
 from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, UsageError, plural
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from lrurun.items import ItemResults
     from lrurun.judging.sequential import DesignProgress, LookRecord
     from lrurun.ledger.ledger import Ledger
-    from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
+    from lrurun.ledger.values import Attempt, LadderInstance, Membership, RemovedRun, Run
     from lrurun.report.tables.speed import SpeedReport
 
 
@@ -65,8 +66,14 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> LoadedInstance:
     """An instance by the documents that it was run with.
 
     Raises:
-        UsageError: a plug-in is not loaded, or the documents do not fit this version.
+        UsageError: a plug-in is not loaded, or the documents do not fit this version; or it is a study.
     """
+    if instance.kind not in LADDER_KINDS:
+        study = instance.task.partition(":")[2]
+        raise UsageError(
+            f"instance {instance.short_name}: is of a study, which has no rungs",
+            f"lrurun study {study} --profile {instance.profile} --out FILE draws it; lrurun report {instance.task}",
+        )
     return LoadedInstance(documents.plan_of(ledger, instance), instance, ledger)
 
 
@@ -178,7 +185,12 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return structs.replace(self.instance.identity, data=self.data)
 
     def report(
-        self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
+        self,
+        *,
+        rungs: Sequence[str] | None = None,
+        detect: float | None = None,
+        with_claims: bool | None = None,
+        with_unbeaten: bool = False,
     ) -> ladder_table.LadderReport:
         """The comparison of its rungs.
 
@@ -187,6 +199,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             detect: a difference, as it is printed, for which the report says the seeds that it needs.
             with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: of the ladder
                 `lru`, whose claims are about the papers' tasks, only on a task that comes with lrurun.
+            with_unbeaten: whether it has the rungs that no other one is decided to be better than.
         """
         plan, task = self.plan, self._task
         if with_claims is None:
@@ -211,7 +224,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             left_out=Counter(rung for run in self._selected[1] for rung in self._final_rungs(run)),
             with_claims=with_claims,
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
+            removed_runs=self.removed,
             read_again=phrases.read_again(plan.recipe),
+            with_unbeaten=with_unbeaten,
         )
 
     def sentences_on(self, rungs: Collection[str], chose: Collection[int]) -> list[str]:
@@ -249,6 +264,11 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """Rung -> the runs that have recorded their speed, and notes on the others."""
         notes = list(self.notes)
         return rung_runs.with_speed(self, notes), notes
+
+    @cached_property
+    def removed(self) -> list[RemovedRun]:
+        """The runs that were forgotten, or left out of this copy of a part of a ledger, and are not back."""
+        return self.ledger.removed_from(self.instance.key)
 
     def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""
@@ -349,11 +369,24 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         if run is None or any(run.sources.get(path, "").startswith("tuned") for path in rung.grid):
             return run is not None
         score = f"val/{self.metric.name}"
+        # of runs that are gone, the choice is on record
+        settings = dict(flatten(run.config))
+        points = (choice.get("point") for choice in self._choices if choice.get("rung") == rung.name)
+        if any(point and all(settings.get(path) == value for path, value in point.items()) for point in points):
+            return True
         return any(
             math.isfinite((run.result or {}).get(score, math.nan))
             and any(_is_of(membership, self.instance, "tune", rung.name) for membership in run.memberships)
             for run in self.runs
         )
+
+    @cached_property
+    def _choices(self) -> list[dict[str, Any]]:
+        """What tuning has chosen by runs of which some are gone, as its commands have recorded it."""
+        if not any(run.stage == "tune" for run in self.removed):
+            return []
+        events = self.ledger.events(ladder_key=self.instance.key, of_runs=False, kind="tuned")
+        return [event.payload for event in events if event.payload is not None]
 
     def _tuning(self) -> ladder_table.Tuning:
         """How many seeds and items decided, and which of the chosen values are at the edge of what was tried."""

@@ -107,12 +107,20 @@ def _request(report: LadderReport, request: LadderRequest | None) -> LadderReque
     )
 
 
+_READING = ("report", "plot", "claims")
+"""Commands that read an instance by its name; those that train take the options of its request."""
+
+
 def command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
-    """A command about the instance, as it was requested; claims have no instance."""
-    if isinstance(request, str):
-        words = ["lrurun", name, "--instance", request, *more]
-        return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))
-    request = _request(report, request)
-    if name == "claims":
-        request = structs.replace(request, task=report.instance.task, profile=None, tune=False, sets={})
-    return clean(request.command(*more, *plugins.load_options(), name=name))
+    """A command about the instance, by its task where that is enough, else by its name; one that trains as it was
+    requested."""
+    if not isinstance(request, str):
+        request = _request(report, request)
+        instance = report.instance.short_name
+        if name not in _READING or request.is_plain or not instance:
+            if name == "claims":  # which knows tasks by their names
+                request = structs.replace(request, task=report.instance.task)
+            return clean(request.command(*more, *plugins.load_options(), name=name))
+        request = instance
+    words = ["lrurun", name, "--instance", request, *more]
+    return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))

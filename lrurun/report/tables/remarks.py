@@ -12,6 +12,7 @@ from lrurun.judging.rung_runs import Note
 
 Topic = Literal[
     "smoke",
+    "removed",
     "untuned",
     "unchanged",
     "provisional",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.types import TypeEngine
 
 revision = "1002"
 down_revision = "1001"
@@ -12,13 +13,20 @@ branch_labels = None
 depends_on = None
 
 WHOLE = sa.Integer().with_variant(sa.BigInteger(), "postgresql")
-NUMBER = sa.REAL().with_variant(sa.Double(), "postgresql")
+NUMBER: TypeEngine[float] = sa.REAL().with_variant(sa.Double(), "postgresql")
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 FINISHED = "OLD.state IN ('done', 'diverged')"
 RECORDED = "EXISTS (SELECT 1 FROM removed_runs WHERE run = OLD.id)"
 MESSAGE = "a finished run is only deleted by ledger forget"
 TRIGGER = "runs_finished_not_deleted"
+
+REFERENCES = (
+    *(("stored_runs", column) for column in ("config_id", "execution_id", "provenance_id")),
+    ("stored_attempts", "environment_id"),
+    ("item_results", "test_set"),
+)
+"""What refers to documents and test sets: without an index, deleting one of these would read all rows."""
 
 
 def upgrade() -> None:
@@ -43,6 +51,7 @@ def upgrade() -> None:
         sa.Column("runs", WHOLE, nullable=False),
         sa.Column("bytes", WHOLE),
         sa.Column("finished_at", NUMBER),
+        sa.Column("files", TEXT),
         sa.PrimaryKeyConstraint("id", name="pk_removals"),
         sa.CheckConstraint("kind IN ('forgotten', 'left out')", name="ck_removals_kind"),
         sa.UniqueConstraint("key", name="uq_removals_key"),
@@ -65,6 +74,8 @@ def upgrade() -> None:
     )
     op.create_index("ix_removed_runs_run", "removed_runs", ["run"])
     op.create_index("ix_removed_runs_ladder_key", "removed_runs", ["ladder_key"])
+    for table, column in REFERENCES:
+        op.create_index(f"ix_{table}_{column}", table, [column])
     if op.get_bind().dialect.name == "postgresql":
         op.execute("DROP TRIGGER documents_not_deleted ON documents")
         op.execute(f"DROP TRIGGER {TRIGGER} ON stored_runs")
