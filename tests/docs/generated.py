@@ -185,6 +185,7 @@ def documents() -> dict[str, type]:
     from lrurun.report import run_table
     from lrurun.report.formats.item_lists import ItemsDocument
     from lrurun.report.tables.all_tasks import AllTasksReport
+    from lrurun.report.tables.chosen_table import ChosenReport
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
@@ -202,6 +203,7 @@ def documents() -> dict[str, type]:
         "plan --sweep": SweepDocument,
         "report TASK": LadderReport,
         "report TASK --by": SweptReport,
+        "report TASK --by --choose": ChosenReport,
         "report TASK --speed": SpeedReport,
         "report --all": AllTasksReport,
         "plot --kind items": ItemsDocument,
