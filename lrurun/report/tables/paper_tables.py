@@ -78,7 +78,7 @@ def _of_rungs(report: LadderReport) -> tuple[Column, ...]:
     form = report.score
     seeds = Column(name="Seeds", cell=lambda row: f"{row.ranked}")
     base = Column(name="Base", cell=lambda row: clean(row.on or NOTHING), right=False)
-    several = len({row.ranked for row in report.rows}) > 1
+    several = len({row.ranked for row in report.rows if row.ranked}) > 1
     bold = marked(report)
     return (
         Column(name="Variant", cell=lambda row: clean(row.rung), right=False),
