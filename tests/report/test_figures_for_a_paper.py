@@ -183,8 +183,8 @@ def test_figures_of_the_kept_results(tmp_path: Path, drawing: list[Any], width: 
         commands += [("--kind", kind, "--profile", "map", "--tune") for kind in ("map", "summary")]
         for words in commands:
             done = machine.run("plot", *words, "--width", width, "--out", str(tmp_path / "a.pdf"), code=None)
-            if done.returncode == NotFoundError.exit_code:  # these runs have no such results
-                continue
+            if done.returncode == NotFoundError.exit_code or "no checkpoint to read" in done.stderr:
+                continue  # these runs have no such results
             assert done.returncode == 0, done.stderr
             figure = drawing[-1]
             assert min(sizes(figure)) >= 7, words

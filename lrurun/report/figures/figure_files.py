@@ -232,7 +232,8 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
             label.set(ha="right", rotation_mode="anchor")
     if panel.is_beside and per_inch > 0.5:  # narrow panels side by side
         ax.set(xlabel=_folded(ax.get_xlabel(), 13))
-    ax.set_title(_lines_of(panel.title))
+    room = int(15 / per_inch)  # letters
+    ax.set_title(_folded(panel.title, room) if _length(panel.title) > room else _lines_of(panel.title))
     for number, (right, up, text) in enumerate(panel.texts):
         written = ax.text(right, up, _text(text), fontsize=SMALL, ha="center", va="center", linespacing=1.0)
         if panel.short_texts:

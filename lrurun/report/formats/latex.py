@@ -148,7 +148,7 @@ def _left(table: PaperTable, room: float, share: float, gap: int) -> float:
     return room - share * sum(widths) - 2 * gap * gaps - _LEAST * room * bool(table.wrapped)
 
 
-_LEAST = 0.34
+_LEAST = 0.44
 """The least share of the width of a table that a column of sentences has."""
 
 

@@ -244,7 +244,7 @@ def claims(report: LadderReport, *, plain: bool) -> PaperTable:
     tested = [claim for claim in report.claims if claim.is_tested]
     if tested:
         legend += [
-            f"Difference of means, in {form.unit}; in brackets, its 95 % interval.",
+            f"Difference of means, in {form.unit}{_INTERVALS}.",
             f"Verdicts: {test_of(tested)} at 5 %; p is corrected by Holm's method over "
             f"{plural(report.hypotheses, 'comparison')}{_looks(report)}.",
         ]
@@ -254,7 +254,8 @@ def claims(report: LadderReport, *, plain: bool) -> PaperTable:
 
 
 def _with_caption(table: PaperTable, title: str, legend: Sequence[str]) -> PaperTable:
-    narrower = table.narrower and _with_caption(table.narrower, title, legend)
+    without = [sentence.replace(_INTERVALS, "") for sentence in legend]
+    narrower = table.narrower and _with_caption(table.narrower, title, without)
     return structs.replace(table, title=title, legend=tuple(legend), narrower=narrower)
 
 
@@ -305,7 +306,12 @@ def of_claims(judged: Sequence[JudgedClaim], *, label: str, plain: bool) -> Pape
     narrow = tuple(
         structs.replace(column, cell=alone) if column.name == "Difference" else column for column in table.columns
     )
-    return structs.replace(table, narrower=structs.replace(table, columns=narrow))
+    table = structs.replace(table, narrower=structs.replace(table, columns=narrow))
+    return _with_caption(table, table.title, table.legend)
+
+
+_INTERVALS = "; in brackets, its 95 % interval"
+"""What a caption says of differences that have intervals."""
 
 
 _PAGE = 36
@@ -344,7 +350,7 @@ def pages(table: PaperTable, letters: int) -> list[PaperTable]:
 def _judges(judged: Sequence[JudgedClaim]) -> list[str]:
     """What the verdicts on claims of several ladders are from, and what changes their reading."""
     tested = [claim.ours for claim in judged if claim.ours.is_tested]
-    sentences = ["Differences of means; in brackets, 95 % intervals."] if tested else []
+    sentences = [f"Difference of means{_INTERVALS}."] if tested else []
     if tested and any(claim.here is not None for claim in judged):
         sentences.append(
             f"Verdicts: {test_of(tested)} at 5 %, corrected by Holm's method over the comparisons of a task."
