@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 
 import typer
 from msgspec import structs
 
 from lrurun import console, paths, plugins, studies
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json, OnlyInstance, OnlyLadder, OnlyTask
-from lrurun.commands._shared.rules import examples, excludes
-from lrurun.errors import UsageError
+from lrurun.commands._shared.options import (
+    Caption,
+    Json,
+    Label,
+    OnlyInstance,
+    OnlyLadder,
+    OnlyTask,
+    PlainTable,
+    TableWidth,
+    choice,
+)
+from lrurun.commands._shared.rules import examples, excludes, exclusive, is_given, spelling
+from lrurun.errors import NotFoundError, UsageError
+from lrurun.report.formats import paper_style
 from lrurun.session import opening
+
+if TYPE_CHECKING:
+    from lrurun.judging.judged_claim import JudgedClaim
+
+ClaimsFormat = Literal["table", "latex"]
 
 
 @examples(
     "lrurun claims",
-    "lrurun claims --paper lru",
+    "lrurun claims npDigits --plain --out claims.tex",
 )
 @excludes("instance", "task", "ladder", "page", hint="the instance has a task and a ladder")
+@exclusive("json", "format", "plain", "page")
 def claims(
     context: typer.Context,
     task: OnlyTask = None,
@@ -41,6 +59,17 @@ def claims(
     details: Annotated[
         bool, typer.Option("--details", help="The reasoning on every claim, or what would decide it.")
     ] = False,
+    format: Annotated[
+        ClaimsFormat,
+        typer.Option("--format", help="The output format.", **choice("--format", get_args(ClaimsFormat))),
+    ] = "table",
+    plain: PlainTable = False,
+    caption: Caption = None,
+    label: Label = None,
+    width: TableWidth = "column",
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="FILE", help="With LaTeX: write to this file.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Judge the papers' claims by their own numbers and by your runs.
@@ -55,6 +84,19 @@ def claims(
     from lrurun.report.tables import claims_table, ledger_claims
     from lrurun.studies.machinery import study_claims
 
+    if plain and not is_given(context, "format"):
+        format = "latex"
+    for name in ("plain", "caption", "label", "width", "out"):
+        if is_given(context, name) and format != "latex":
+            raise UsageError(
+                f"{spelling(context, name)}: belongs to --format latex", "add --format latex, or leave it out"
+            )
+    style = paper_style.PaperStyle(
+        plain=plain,
+        caption="" if caption is None else paper_style.check_caption(caption),
+        label="" if label is None else paper_style.check_label(label),
+        width=width,
+    )
     claims_table.check_paper(paper)
     _check_page(page, task, ladder)
     if task is not None and paths.is_path(task):
@@ -84,6 +126,8 @@ def claims(
         console.say(f"wrote {page}")
     if json:
         output.write_json(document)
+    elif format == "latex":
+        _write_latex(document.claims, style, out, by_runs=ledger.exists, subject=task or paper or ladder)
     elif page is None and not document.claims:
         console.say(f"no claims{f' of ladder {ladder}' if ladder else ''} on {task or 'tasks that are here'}")
     elif page is None:
@@ -99,6 +143,33 @@ def claims(
         ]
         console.write("\n\n".join(tables), styled=True)
     return 0
+
+
+def _write_latex(
+    claims: Sequence[JudgedClaim],
+    style: paper_style.PaperStyle,
+    out: Path | None,
+    *,
+    by_runs: bool,
+    subject: str | None,
+) -> None:
+    """The claims that are judged, as a table of LaTeX."""
+    from lrurun.report.formats import latex
+    from lrurun.report.tables import paper_tables
+
+    judged = paper_tables.judged(claims, by_runs=by_runs)
+    if not judged:
+        raise NotFoundError(
+            "no claim is judged, so there is no table", "lrurun claims --details says what would judge them"
+        )
+    label = f"claims-{subject}" if subject else "claims"
+    table = paper_tables.of_claims(judged, label=label, plain=style.plain)
+    text = "\n".join(latex.paper_pages(table, style))
+    if out is None:
+        console.write(text)
+        return
+    output.write_file(out, f"{text}\n".encode())
+    console.say(f"wrote {out}")
 
 
 def _check_page(page: Path | None, task: str | None, ladder: str | None) -> None:

@@ -175,6 +175,7 @@ def documents() -> dict[str, type]:
         status,
         verify,
     )
+    from lrurun.commands.ledger import rename
     from lrurun.commands.list import Listing
     from lrurun.commands.verify import items
     from lrurun.instances.remaining import PlanDocument
@@ -183,6 +184,7 @@ def documents() -> dict[str, type]:
     from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
     from lrurun.report.formats.item_lists import ItemsDocument
+    from lrurun.report.methods.paragraph import Methods
     from lrurun.report.tables.all_tasks import AllTasksReport
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaims
@@ -201,6 +203,7 @@ def documents() -> dict[str, type]:
         "report TASK": LadderReport,
         "report TASK --by": SweptReport,
         "report TASK --speed": SpeedReport,
+        "report TASK --methods": Methods,
         "report --all": AllTasksReport,
         "plot --kind items": ItemsDocument,
         "study NAME": StudyReport,
@@ -222,6 +225,7 @@ def documents() -> dict[str, type]:
         "ledger check": ledger.IntegrityDocument,
         "ledger merge": Merged,
         "ledger rebuild": Rebuilt,
+        "ledger rename": rename.RenameDocument,
     }
 
 
@@ -345,14 +349,13 @@ def session(name: str) -> str:
 
 
 def recorded_part(name: str, *beginnings: str) -> str:
-    """The commands of a recorded session that begin in these ways, and what they printed."""
+    """The commands of a recorded session that begin in one of these ways, and what they printed."""
     from tests.docs import transcripts
 
     parts = [
-        f"$ {command}\n{text}"
-        for beginning in beginnings
+        f"$ {command}\n{text}".rstrip()
         for command, text in transcripts.recorded(name).items()
-        if command.startswith(beginning)
+        if command.startswith(beginnings)
     ]
     return "```text\n" + "\n\n".join(parts) + "\n```"
 
@@ -381,8 +384,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "elsewhere-tensorboard": partial(recorded_part, "elsewhere", "lrurun import example/tensorboard"),
     "elsewhere-frame": partial(recorded_part, "elsewhere", "python"),
     "elsewhere-show": partial(recorded_part, "elsewhere", "lrurun show"),
-    "programs": partial(session, "programs"),
-    "program-before": partial(file, "argparse/before.py"),
     "program-changes": partial(changes, "argparse/before.py", "argparse/train.py"),
     "program-recipe": partial(file, "argparse/train.toml"),
     "program-answer": partial(session, "train"),

@@ -205,6 +205,22 @@ By = Annotated[
         autocompletion=completing.paths,
     ),
 ]
+Choose = Annotated[
+    bool,
+    typer.Option(
+        "--choose",
+        help="Compare the rungs at the values that validation chooses, by seeds that did not choose.",
+    ),
+]
+ChoiceSeeds = Annotated[
+    int,
+    typer.Option(
+        "--choice-seeds",
+        metavar="N",
+        help="With --choose: how many of the first seeds choose.",
+        **number("--choice-seeds", int, 1, 100, example=3),
+    ),
+]
 OnlyRungs = Annotated[
     Optional[list[str]],
     typer.Option("--rung", metavar="R", help="Show only this rung. Repeatable.", autocompletion=_rungs),
@@ -286,6 +302,24 @@ FigureWidth = Annotated[
     typer.Option(
         "--width",
         help="How wide to draw: a column of a paper (3.3 inches), or both (6.75).",
+        **choice("--width", ("column", "page")),
+    ),
+]
+PlainTable = Annotated[
+    bool,
+    typer.Option("--plain", help="With LaTeX: mean ± error, best in bold, marks for verdicts, as a paper has tables."),
+]
+Caption = Annotated[
+    Optional[str], typer.Option("--caption", metavar="TEXT", help="With LaTeX: begin the caption with this text.")
+]
+Label = Annotated[
+    Optional[str], typer.Option("--label", metavar="TEXT", help="With LaTeX: the label, as in tab:ablation.")
+]
+TableWidth = Annotated[
+    Literal["column", "page"],
+    typer.Option(
+        "--width",
+        help="With LaTeX: a column of a page in two columns, or both.",
         **choice("--width", ("column", "page")),
     ),
 ]

@@ -247,7 +247,6 @@ def backup(
 @examples(
     "lrurun ledger merge kept.db.xz",
     "lrurun ledger merge other.db --other-runs other-runs",
-    "lrurun ledger merge record.zip",
     "lrurun ledger merge other.db --where 'task=npDigits and tag=paper'",
 )
 def merge(

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun.judging import wording
 from lrurun.report.tables import all_tasks, content
@@ -120,6 +120,14 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
         part = 1.0 if math.isinf(gain) else abs(gain) / (largest[cell.metric] or 1.0)
         share = math.copysign(part, direction or gain)
     return MapCell(anchor=all_tasks.anchor(column, cell.rung), text=text, verdict=cell.verdict, benefit=share)
+
+
+def content_of(report: AllTasksReport) -> content.ReportContent:
+    """The map as the only table of the contents of a report."""
+    whole = answer_of(report)
+    return structs.replace(
+        whole, label=structs.replace(report.instance, task="all").anchor("map"), foot=whole.foot[:-1]
+    )
 
 
 def answer_of(report: AllTasksReport) -> content.ReportContent:
