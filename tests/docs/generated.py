@@ -175,7 +175,7 @@ def documents() -> dict[str, type]:
         status,
         verify,
     )
-    from lrurun.commands.ledger import rename
+    from lrurun.commands.ledger import forget, rename
     from lrurun.commands.list import Listing
     from lrurun.commands.verify import items
     from lrurun.instances.remaining import PlanDocument
@@ -225,6 +225,8 @@ def documents() -> dict[str, type]:
         "ledger check": ledger.IntegrityDocument,
         "ledger merge": Merged,
         "ledger rebuild": Rebuilt,
+        "ledger forget": forget.ForgetDocument,
+        "ledger forgotten": forget.Removals,
         "ledger rename": rename.RenameDocument,
     }
 
@@ -378,6 +380,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "new-ladder": partial(example, "ladder", "radius", ".toml"),
     "own": partial(session, "own"),
     "search": partial(session, "search"),
+    "paper": partial(recorded_part, "paper", "lrurun report", "cat", "lrurun ledger", "ls"),
+    "sharing": partial(recorded_part, "sharing", "lrurun status", "lrurun ledger", "lrurun --ledger"),
     "elsewhere-table": partial(recorded_part, "elsewhere", "lrurun new", "lrurun import example/table"),
     "elsewhere-file": partial(recorded_part, "elsewhere", "cat runs.toml"),
     "elsewhere-mlflow": partial(recorded_part, "elsewhere", "lrurun import example/mlflow"),
