@@ -94,7 +94,7 @@ def test_a_record_has_everything_and_is_read_back(ladder: Machine, record: Path,
     said = (record.parent / "said.txt").read_text()
     assert re.sub(r"[\d.]+ MB", "N MB", said) == (
         "it names people, machines or folders (analytical-engine, /home/ada, ada); --anonymous replaces them\n"
-        "wrote OUT: 8 runs of 2 instances, 42 files with N MB; README.md says how to check and read it\n"
+        "wrote OUT: 8 runs of 2 instances, 35 files with N MB; README.md says how to check and read it\n"
     )
     assert {*checked(out)} == {
         *("README.md", "ledger.db", "ro-crate-metadata.json", "tables/runs.csv", "tables/metrics.csv"),
@@ -104,7 +104,7 @@ def test_a_record_has_everything_and_is_read_back(ladder: Machine, record: Path,
             for file in (
                 *(f"report.{ending}" for ending in ("txt", "md", "csv", "json", "tex", "html")),
                 *(f"methods.{ending}" for ending in ("txt", "md", "json", "tex")),
-                *("ladder.pdf", "ladder.svg"),
+                *("ladder.pdf", "ladder.svg", "table.tex"),
             )
         ),
         *(f"instances/npDigits-smoke/{name}" for name in ("ladder.toml", "recipe.toml", "requirements.txt")),

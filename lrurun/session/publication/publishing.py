@@ -202,12 +202,15 @@ def _loaded(copy: Ledger, ledger: Ledger, instance: LadderInstance) -> tuple[Loa
 
 def _write_reports(loaded: LoadedInstance, folder: Path) -> bool:
     from lrurun.report import run_details
+    from lrurun.report.formats.paper_style import PaperStyle
 
     report = loaded.report()
     details = run_details.collect(formats.content_of(report), loaded.ledger)
     for format in get_args(formats.Format):
         text = formats.render(report, format, details=details if format == "html" else None)
         (folder / f"report{_ENDINGS[format]}").write_text(text.rstrip("\n") + "\n", encoding="utf-8", newline="")
+    table = formats.render(loaded.report(with_unbeaten=True), "latex", style=PaperStyle(plain=True))
+    (folder / "table.tex").write_text(f"{table}\n", encoding="utf-8")
     return True
 
 
@@ -313,6 +316,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "runs.csv": "The runs, a line each",
     "metrics.csv": "The curves of the runs, a line for each point",
     "ladder.toml": "The variants that were compared",
+    "table.tex": "The comparison as a table for a paper",
     "recipe.toml": "How they were trained",
 }
 
