@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")
-@excludes("methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung")
+@excludes(
+    "methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung", "columns", "plain", "tables"
+)
 @excludes("instance", *INSTANCE)
 @needs("choose", "by")
 @needs("choice_seeds", "choose")
