@@ -20,12 +20,14 @@ from lrurun.ledger.database.schema import (
     checkpoints,
     eigenvalues,
     events,
+    exclusions,
     hidden,
     ladder_runs,
     ladders,
     metric_keys,
     metrics,
     runs,
+    tags,
 )
 from lrurun.ledger.database.sql import among, json_names, now
 from lrurun.ledger.handle import Handle, retried
@@ -49,6 +51,7 @@ from lrurun.ledger.values import (
     Attempt,
     Checkpoint,
     Event,
+    Exclusion,
     GroupMean,
     LadderInstance,
     Owner,
@@ -230,6 +233,25 @@ class Reader(Handle):
             query = query.where(runs.c.superseded == 0)
         with self._reading() as connection:
             return int(connection.execute(query).scalar_one())
+
+    @retried
+    def tagged(self) -> dict[str, list[str]]:
+        """Tag -> the ids of its runs, newest first; tags in the order of the alphabet."""
+        query = select(tags.c.name, runs.c.id).join(runs, runs.c.number == tags.c.run)
+        by_tag: dict[str, list[str]] = {}
+        with self._reading() as connection:
+            for name, run in connection.execute(query.order_by(tags.c.name, runs.c.number.desc())):
+                by_tag.setdefault(name, []).append(run)
+        return by_tag
+
+    @retried
+    def exclusions(self) -> list[Exclusion]:
+        """The runs that reports leave out, the newest exclusion first."""
+        query = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
+        query = query.join(runs, runs.c.number == exclusions.c.run)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(exclusions.c.time.desc(), runs.c.number.desc()))
+            return [build(Exclusion, row) for row in rows]
 
     @retried
     def names_of(self, field: Literal["instance", "ladder", "rung", "task"]) -> list[str]:

@@ -322,6 +322,14 @@ class HeldRun(Struct, frozen=True, kw_only=True):
     attempt: int
 
 
+class Exclusion(Struct, frozen=True, kw_only=True):
+    """A run that reports leave out."""
+
+    run: str
+    why: str
+    time: float
+
+
 class Hidden(Struct, frozen=True, kw_only=True):
     """An instance that `lrurun ledger hide` took out of lists."""
 

@@ -247,12 +247,16 @@ def backup(
 @examples(
     "lrurun ledger merge kept.db.xz",
     "lrurun ledger merge other.db --other-runs other-runs",
+    "lrurun ledger merge record.zip",
     "lrurun ledger merge other.db --where 'task=npDigits and tag=paper'",
 )
 def merge(
     context: typer.Context,
     other: Annotated[
-        str, typer.Argument(metavar="OTHER", help="The file, also NAME.xz, or the URL of another ledger.")
+        str,
+        typer.Argument(
+            metavar="OTHER", help="The file, also NAME.xz, the URL, or the published record of another ledger."
+        ),
     ],
     other_runs: Annotated[
         Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [beside it].")
@@ -272,7 +276,7 @@ def merge(
     from lrurun.session import forgetting
 
     places: Places = context.obj.places
-    named = paths.ledger_location(other, "OTHER")
+    named = backups.in_record(paths.ledger_location(other, "OTHER"))
     if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",

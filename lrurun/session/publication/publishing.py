@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lrurun.report.tables.loaded_instance import LoadedInstance
     from lrurun.session.publication.files_of_code import MissingFile
 
-LEDGER, README, SUMS = "ledger.db", "README.md", "SHA256SUMS"
+LEDGER, README, SUMS = backups.PUBLISHED, "README.md", "SHA256SUMS"
 _INSTANCES = "instances"
 _ENDINGS = {format: ending for ending, format in formats.ENDINGS.items()}
 
@@ -347,7 +347,8 @@ def _write_crate(
         )
         for path in _paths(folder)
     ]
-    listed.append(crate.CrateFile(path=SUMS, bytes=None, sha256=None, description=_description(SUMS)))
+    size = sum(len(_sum_line("0" * 64, path).encode()) for path in (*_paths(folder), crate.METADATA))
+    listed.append(crate.CrateFile(path=SUMS, bytes=size, sha256=None, description=_description(SUMS)))
     runs = sum(each.runs for each in described)
     text = crate.render(
         name=title,
@@ -370,8 +371,13 @@ def _sha256(path: Path) -> str:
 
 
 def _write_sums(folder: Path) -> None:
-    lines = [f"{_sha256(folder / path)}  {path}\n" for path in _paths(folder)]
+    lines = [_sum_line(_sha256(folder / path), path) for path in _paths(folder)]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def _sum_line(sha256: str, path: str) -> str:
+    """A line that `sha256sum -c` reads."""
+    return f"{sha256}  {path}\n"
 
 
 def _zip(folder: Path, target: Path) -> None:

@@ -101,6 +101,8 @@ def _contents(instances: Sequence[Described]) -> list[str]:
         if described.requirements:
             what.append(f"package versions ({', '.join(f'`{name}`' for name in described.requirements)})")
         lines += [f"  It has {'; '.join(what)}."] if what else []
+        if not described.documents:
+            lines.append("  The documents that say what was run are not recorded.")
         if not described.has_report:
             lines.append("  Its comparison could not be made when this was written; the runs are in the ledger.")
         if not described.requirements:
