@@ -431,3 +431,120 @@ def test_a_ledger_that_is_busy_or_only_readable_is_refused(machine: Machine, mon
         said = machine.run(*FORGET, OTHER, "--yes", code=1).stderr
     assert f"error: the ledger {machine.ledger} cannot be written: {machine.folder} is read-only for this user" in said
     assert dump(machine.ledger) == before
+
+
+# Several users of a server
+
+
+@pytest.fixture
+def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
+    for machine in machine_with("server", tmp_path / "here", request):
+        yield fill_both(machine)
+
+
+@pytest.mark.slow
+def test_runs_of_other_users_need_all_users(served: Machine) -> None:
+    raw(served.ledger, "UPDATE ladders SET user_name = 'ann' WHERE short_name = ?", OTHER)
+    raw(served.ledger, "UPDATE stored_attempts SET user_name = 'bob' WHERE n = 1")
+    before = dump(served.ledger)
+    assert served.run(*FORGET, OTHER, "--yes", code=1).stderr == (
+        "error: 3 runs are of other users (bob, ann)\n"
+        "hint: ask them; --all-users forgets what others have trained too\n"
+    )
+    assert dump(served.ledger) == before
+    served.run(*FORGET, OTHER, "--yes", "--all-users")
+    check_only(served, SMOKE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("granted", "missing"),
+    [("SELECT", "DELETE on metrics, DELETE on eigenvalues, DELETE on item_results and 13 more"),
+     ("SELECT, INSERT, UPDATE", "DELETE on metrics, DELETE on eigenvalues, DELETE on item_results and 10 more")],
+)  # fmt: skip
+def test_a_role_without_the_right_to_delete_is_refused(
+    served: Machine, postgres, request: pytest.FixtureRequest, granted: str, missing: str
+) -> None:
+    database = served.ledger.text.rpartition("/")[2]
+    role = f"role_{len(granted)}"
+    with contextlib.suppress(Exception):
+        postgres.admin(f"CREATE ROLE {role} LOGIN")
+    postgres.admin(f"GRANT {granted} ON ALL TABLES IN SCHEMA public TO {role}", database)
+    before = dump(served.ledger), served.files()
+    url = postgres.server(database, role)
+    done = served.run(*FORGET, OTHER, "--yes", "--ledger", str(url), code=1)
+    assert done.stderr == (
+        f"error: the user of the ledger {url} may not forget runs: it lacks {missing}\n"
+        "hint: the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public "
+        "TO name; lrurun ledger hide takes an instance out of lists\n"
+    )
+    assert (dump(served.ledger), served.files()) == before
+    plan = served.run(*FORGET, OTHER, "--dry-run", "--ledger", str(url))
+    assert "to be forgotten: 1 instance, 3 runs" in plan.stdout
+    postgres.admin(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}", database)
+    postgres.admin(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}", database)
+    done = served.run(*FORGET, OTHER, "--yes", "--ledger", str(url))
+    assert "only the owner of its tables may vacuum them: the space of what was forgotten is used" in done.stderr
+    check_only(served, SMOKE)
+
+
+# Stores, programs
+
+
+def test_files_in_a_store_are_removed(machine: Machine, tmp_path: Path, monkeypatch) -> None:
+    fill_both(machine)
+    store, cache = tmp_path / "store", tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    machine.env |= {"XDG_CACHE_HOME": str(cache), "LRURUN_RUNS": f"file://{store}"}
+    machine.runs.rename(store)
+    storage._connected.cache_clear()
+    names = runs_of(machine, f"instance={OTHER}")
+    size = sum(path.stat().st_size for run in names for path in (store / run).rglob("*") if path.is_file())
+    assert machine.json(*FORGET, OTHER, "--yes")["bytes"] == size
+    kept = runs_of(machine, f"instance={SMOKE}")
+    assert sorted(path.name for path in store.iterdir()) == sorted([*kept, "ladders"])
+    assert len(list((store / "ladders").iterdir())) == 1
+
+
+def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine) -> None:
+    from lrurun.config.programs import digest_of
+    from lrurun.runner.program_files import ProgramSnapshot
+
+    fill_both(machine)
+    folder = machine.folder / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    version = {"train.py": digest_of(folder / "train.py")}
+    snapshot = ProgramSnapshot(machine.runs.resolve(), folder, version)
+    snapshot.keep()
+    text = f'{{"program":{{"files":{{"train.py":"{version["train.py"]}"}}}}}}'
+    raw(machine.ledger, "DROP TRIGGER runs_finished_stay")
+    raw(machine.ledger, "INSERT INTO documents (sha256, text) VALUES ('one', ?)", text)
+    of_program = "UPDATE stored_runs SET kind = 'program', config_id = (SELECT id FROM documents WHERE sha256 = 'one')"
+    raw(machine.ledger, f"{of_program} WHERE task = 'npDigits'")
+    machine.run(*FORGET, "--where", "task=npDigits and seed=0", "--yes")
+    assert (snapshot.path / "train.py").exists()
+    machine.run(*FORGET, OTHER, "--yes")
+    assert not snapshot.path.exists()
+
+
+@pytest.mark.slow
+def test_a_ladder_that_trains_again_first_removes_what_is_left(machine: Machine, monkeypatch) -> None:
+    small = ("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")
+    machine.run(*small, apart=True)
+    [run] = [run["id"] for run in machine.json("runs")["runs"]]
+
+    def stop(*arguments: Any) -> bool:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forgetting, "_remove_files", stop)
+        with pytest.raises(Killed):
+            machine.run(*FORGET, SMOKE, "--yes")
+    (machine.runs / run / "1" / "old").write_text("of the run before")
+    machine.run(*small, apart=True)
+    assert runs_of(machine, "task=sDigits") == [run]
+    assert not (machine.runs / run / "1" / "old").exists()
+    assert (machine.runs / run / "1" / "log.txt").exists()
+    assert not list((machine.runs / run).glob("*.old-*"))
+    assert machine.json("ledger", "check")["problems"] == []
