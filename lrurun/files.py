@@ -64,10 +64,11 @@ def remove_tree(folder: Path) -> None:
     Raises:
         OSError: something cannot be removed; all else is.
     """
-    if folder.is_symlink() or not folder.is_dir():
+    if folder.is_dir() and not folder.is_symlink():
+        if faults := _empty(str(folder)):
+            raise faults[0]
+    elif os.path.lexists(folder):
         folder.unlink(missing_ok=True)
-    elif faults := _empty(str(folder)):
-        raise faults[0]
 
 
 def _empty(folder: str) -> list[OSError]:
