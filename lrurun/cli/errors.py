@@ -26,6 +26,8 @@ _OTHER_OPTIONS = {
     "--filter": "--where EXPR",
 }
 """Options that people type and that do not exist -> the option that does it."""
+_OF_INSTANCES = "lrurun resume --instance NAME finishes one, lrurun report --instance NAME shows it"
+"""What takes the option that names an instance, where a command does not have it."""
 _ELSEWHERE = {
     **dict.fromkeys(("tag", "label", "annotate"), "mark RUN --tag TAG"),
     **dict.fromkeys(("note", "comment"), "mark RUN --note TEXT"),
@@ -165,6 +167,8 @@ def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
         return f"it is: --set {shlex.quote(f'{settings[0]}={value}')}; "
     if (format_hint := _format_hint(name, known, context)) is not None:
         return format_hint
+    if option == "--instance":
+        return f"{_OF_INSTANCES}; "
     if option in _OTHER_OPTIONS:
         return f"it is: {_OTHER_OPTIONS[option]}; "
     # without the hyphens, which all have in common

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 from msgspec import Struct
 
 from lrurun import console, table
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json, complete_runs
+from lrurun.commands._shared.options import InstancesOfRuns, Json, complete_runs
 from lrurun.commands._shared.rules import examples
 from lrurun.errors import UsageError
 from lrurun.session import opening
@@ -39,21 +39,31 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
 
 @examples(
     "lrurun compare 3f2a 81bc",
-    "lrurun compare 3f2a 81bc --json",
+    "lrurun compare --instance npDigits --json",
 )
 def compare(
     context: typer.Context,
     runs: Annotated[
-        list[str],
+        Optional[list[str]],
         typer.Argument(metavar="RUN RUN ...", help="Run ids, or the beginnings of some.", autocompletion=complete_runs),
-    ],
+    ] = None,
+    instance: InstancesOfRuns = None,
     json: Json = False,
 ) -> int:
     """Show how runs differ, with their results side by side."""
     from lrurun.report.tables import run_tables
 
-    with opening.read_for_run(context.obj.places, runs[0]) as ledger:
-        different = list({run.id: run for run in map(ledger.run, runs)}.values())
+    runs = runs or []
+    if not (runs or instance):
+        raise UsageError("compare: expected RUNs or --instance", "lrurun runs lists the runs, lrurun status the rest")
+    with opening.read_for_run(context.obj.places, runs[0] if runs else None) as ledger:
+        different = list({run.id: run for run in [*map(ledger.run, runs), *ledger.runs_of(instance or ())]}.values())
+    if len(different) < 2 and instance:
+        named = " and ".join(instance)
+        raise UsageError(
+            f"compare: expected two runs, found {len(different)} of --instance {named}",
+            "name another RUN or instance beside it; lrurun status lists them",
+        )
     if len(different) < 2:
         found = f"{' and '.join(runs)}, which are one run" if len(runs) > 1 else f"only {different[0].id}"
         hint = "name another run beside it, as in lrurun compare RUN RUN; lrurun runs lists them"

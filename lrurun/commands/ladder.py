@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lrurun.commands._shared.options import (
+    ChoiceSeeds,
+    Choose,
     Decide,
     Detach,
     DryRun,
@@ -27,7 +28,7 @@ from lrurun.commands._shared.options import (
     Tune,
     number,
 )
-from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
+from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, is_given, needs
 from lrurun.commands._shared.training import train
 from lrurun.config.settings import parse_sets
 from lrurun.instances import requests
@@ -36,18 +37,16 @@ from lrurun.session import cautions, opening
 from lrurun.session.training import LadderTraining, plan_on_node
 from lrurun.session.training_options import TrainingOptions, site_of
 
-if TYPE_CHECKING:
-    from lrurun.paths import Places
-    from lrurun.runner.signals import Signals
-
 
 @examples(
     "lrurun ladder npDigits --profile smoke",
     "lrurun ladder npDigits --seeds 5 --set optim.lr=0.002",
 )
-@exclusive("name", "sweep")
 @excludes("decide", "seeds", "rung", "fresh", hint=DECIDE_HINT)
+@excludes("choose", "decide", "fresh", "detach", "on")
 @needs("max_seeds", "decide")
+@needs("choose", "sweep")
+@needs("choice_seeds", "choose")
 def ladder(
     context: typer.Context,
     task: Task,
@@ -60,6 +59,8 @@ def ladder(
     tune: Tune = False,
     set_: Sets = None,
     sweep: Sweeps = None,
+    choose: Choose = False,
+    choice_seeds: ChoiceSeeds = 3,
     name: NewName = None,
     jobs: Jobs = None,
     pack: Annotated[
@@ -92,6 +93,7 @@ def ladder(
         sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,
+        name=name,
     )
     request.check()
     site = site_of(on)
@@ -115,31 +117,14 @@ def ladder(
         return plan_output.show_sweep(context.obj.places, points(request, sweep))
     signals = options.signals()
     if sweep:
-        return _train_sweep(context.obj.places, request, sweep, options, signals)
+        from lrurun.commands._shared import sweeps
+
+        cautions.report_hidden(request)
+        return sweeps.train(
+            context.obj.places, request, sweep, options, signals, choice_seeds=choice_seeds if choose else None
+        )
     plan = plan_on_node(context.obj.places, request) if on_node else opening.plan_to_train(context.obj.places, request)
-    training = LadderTraining(
-        places=context.obj.places, request=request, plan=plan, options=options, signals=signals, name=name
-    )
+    training = LadderTraining(places=context.obj.places, request=request, plan=plan, options=options, signals=signals)
     cautions.report_hidden(request)
     training.warn()
     return train(training, claims=is_given(context, "ladder"))
-
-
-def _train_sweep(
-    places: Places, request: LadderRequest, sweep: Sequence[str], options: TrainingOptions, signals: Signals
-) -> int:
-    """Trains what remains of the instance of each combination of values, and prints one table; the exit code."""
-    from lrurun.commands._shared import sweeps
-    from lrurun.instances.sweep import Point, points
-
-    chosen = points(request, sweep)
-    cautions.report_hidden(request)
-
-    def train_one(point: Point) -> int:
-        training = LadderTraining(
-            places=places, request=point.request, plan=point.plan, options=options, signals=signals
-        )
-        return train(training, report=False)
-
-    report = not (options.detach or options.dry_run)
-    return sweeps.train(places, request, sweep, chosen, train_one, report=report)

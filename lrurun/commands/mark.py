@@ -9,9 +9,9 @@ import typer
 
 from lrurun import console
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import RunIds
+from lrurun.commands._shared.options import InstancesOfRuns, SomeRunIds
 from lrurun.commands._shared.rules import examples, exclusive
-from lrurun.errors import UsageError
+from lrurun.errors import NotFoundError, UsageError
 from lrurun.session import opening
 
 _TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
@@ -25,7 +25,8 @@ _TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
 @exclusive("exclude", "include")
 def mark(
     context: typer.Context,
-    runs: RunIds,
+    runs: SomeRunIds = None,
+    instance: InstancesOfRuns = None,
     tag: Annotated[
         Optional[list[str]],
         typer.Option("--tag", metavar="TAG", help="Add a tag, for lrurun runs --where tag=TAG. Repeatable."),
@@ -59,8 +60,13 @@ def mark(
         )
     from lrurun.runner import run_files
 
-    with opening.change(context.obj.places, runs[0]) as ledger:
-        before = list({run.id: run for run in map(ledger.run, runs)}.values())
+    runs = runs or []
+    if not (runs or instance):
+        raise UsageError("mark: expected RUNs or --instance", "lrurun runs lists the runs, lrurun status the rest")
+    with opening.change(context.obj.places, runs[0] if runs else None) as ledger:
+        before = list({run.id: run for run in [*map(ledger.run, runs), *ledger.runs_of(instance or ())]}.values())
+        if not before:
+            raise NotFoundError(f"--instance {' '.join(instance or ())}: has no runs", "lrurun resume trains them")
         ids = [run.id for run in before]
         after = ledger.mark(ids, tag=tag or (), untag=untag or (), note=note, exclude=exclude, include=include)
         for run in ids:

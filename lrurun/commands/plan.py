@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
+from msgspec import structs
 
 from lrurun import console
 from lrurun.bench.rungs import Measurements, error_text
@@ -15,22 +16,24 @@ from lrurun.commands._shared.options import (
     Json,
     LadderName,
     MaxSeeds,
+    NewName,
+    OnlyInstance,
     ProfileName,
     Rungs,
     Seeds,
     Sets,
     Sweeps,
-    Task,
+    TaskOrAll,
     Tune,
 )
 from lrurun.commands._shared.plan_output import bytes_text, seconds_text
-from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
+from lrurun.commands._shared.rules import DECIDE_HINT, INSTANCE, examples, excludes, needs
 from lrurun.config.settings import parse_sets
 from lrurun.errors import LrurunError, UsageError
 from lrurun.instances.measurement import Measurement
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.instances.sweep import points
-from lrurun.session import cautions, opening
+from lrurun.session import cautions, opening, resuming
 
 if TYPE_CHECKING:
     from lrurun.config import planning
@@ -43,11 +46,12 @@ if TYPE_CHECKING:
 )
 @excludes("decide", "seeds", "rung", hint=DECIDE_HINT)
 @excludes("measure", "sweep", hint="measure one instance, with --set")
+@excludes("instance", *INSTANCE, "task", "sweep", "name", "measure", hint="--instance is of an instance as it was run")
 @needs("max_seeds", "decide")
 @needs("time_limit", "measure")
 def plan(
     context: typer.Context,
-    task: Task,
+    task: TaskOrAll = None,
     ladder: LadderName = None,
     profile: ProfileName = None,
     rung: Rungs = None,
@@ -57,6 +61,8 @@ def plan(
     tune: Tune = False,
     set_: Sets = None,
     sweep: Sweeps = None,
+    name: NewName = None,
+    instance: OnlyInstance = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Compile each rung and time a few steps here: time and memory.")
     ] = False,
@@ -68,11 +74,22 @@ def plan(
 ) -> int:
     """Show what a ladder would train, and how long that takes.
 
+    With --instance, what remains of an instance by its newest command, with the ladder and recipe that it was run with.
     No run is trained or recorded. With -v also the parameter groups of every rung. The exit code is 3 if --measure
     fails on a rung, for lack of memory, for example. ^C and --time-limit end the measuring; the plan has what was
     found.
     """
     places: Places = context.obj.places
+    if instance is not None:
+        request, plan = resuming.newest_request(places, instance)
+        chosen: dict[str, Any] = {"rungs": rung} if rung else {}
+        if seeds is not None or decide:
+            chosen |= {"seeds": seeds, "decide": decide, "max_seeds": max_seeds}
+        request = structs.replace(request, **chosen)
+        request.check()
+        return plan_output.show(places, request, plan, json=json)
+    if task is None:
+        raise UsageError("plan: expected a TASK or --instance", "as in: lrurun plan npDigits")
     request = LadderRequest(
         task=task,
         ladder=ladder_or_default(ladder, task),
@@ -83,6 +100,7 @@ def plan(
         sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,
+        name=name,
     )
     request.check()
     if sweep:

@@ -2,50 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 from msgspec import structs
 
-from lrurun import studies
+from lrurun import console, studies
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
     By,
+    Caption,
+    ChoiceSeeds,
+    Choose,
     Format,
     Instance,
     Json,
+    Label,
     LadderName,
     OnlyRungs,
     OutFile,
+    PlainTable,
     ProfileName,
     SetsOfInstance,
+    TableWidth,
     TaskOrAll,
     TunedInstance,
     number,
 )
 from lrurun.commands._shared.report_output import Shown
-from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given, needs, spelling
 from lrurun.config.settings import parse_sets
-from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.errors import NotFoundError, UsageError
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report import formats
+from lrurun.report.formats import paper_style
 from lrurun.session import opening
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lrurun.config import planning
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.tables.loaded_instance import LoadedInstance
 
 
 @examples(
     "lrurun report npDigits",
-    "lrurun report npDigits --format html --out npDigits.html",
+    "lrurun report npDigits --plain --out ablation.tex",
 )
 @exclusive("json", "format")
+@exclusive("json", "columns")
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")
+@excludes(
+    "methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung", "columns", "plain", "tables"
+)
 @excludes("instance", *INSTANCE)
+@needs("choose", "by")
+@needs("choice_seeds", "choose")
 def report(
     context: typer.Context,
     task: TaskOrAll = None,
@@ -54,6 +72,8 @@ def report(
     profile: ProfileName = None,
     rung: OnlyRungs = None,
     by: By = None,
+    choose: Choose = False,
+    choice_seeds: ChoiceSeeds = 3,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,
@@ -81,12 +101,35 @@ def report(
     table_only: Annotated[
         bool, typer.Option("--table-only", help="With --format latex: the rows, without float, caption and notes.")
     ] = False,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="Write the methods paragraph of a paper: what was done, as recorded.")
+    ] = False,
+    columns: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--columns",
+            metavar="C,C",
+            help="These columns, by their names in CSV; for all formats but html and json.",
+        ),
+    ] = None,
+    plain: PlainTable = False,
+    tables: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--tables",
+            metavar="|".join(paper_style.TABLES),
+            help="With LaTeX: the rungs, the claims, or with --all tasks by rungs. Several with commas.",
+        ),
+    ] = None,
+    caption: Caption = None,
+    label: Label = None,
+    width: TableWidth = "column",
     json: Json = False,
 ) -> int:
     """Compare a ladder's rungs with each other.
 
     Without a TASK, it is of the latest instance. Prints the scores of all seeds, what each change did, and what changes
-    the reading of that. Formats other than table have what --details adds.
+    the reading of that. Formats other than table have what --details adds. --plain makes LaTeX for a paper.
     """
     places: Places = context.obj.places
     if not (all_ or task or instance):
@@ -95,16 +138,29 @@ def report(
                 "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
             )
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
+    if instance is not None and not all_ and (study := _study_of(places, instance)) is not None:
+        task, profile, set_ = study
+        instance = None
     is_study = task is not None and studies.is_task(task)
     chosen: formats.Format = "json" if json else format
+    if methods and task is not None and is_study:
+        raise UsageError("--methods: does not apply to reports of studies", f"lrurun report {task}")
     if out is not None and not (json or is_given(context, "format")):
         chosen = _format_of(out, of_ladder=not is_study)
-    if table_only and chosen != "latex":
-        raise UsageError("--table-only: belongs to --format latex", "add --format latex, or leave it out")
+    elif plain and not (json or is_given(context, "format")):
+        chosen = "latex"
+    for name in ("table_only", "plain", "tables", "caption", "label", "width"):
+        if is_given(context, name) and chosen != "latex":
+            raise UsageError(
+                f"{spelling(context, name)}: belongs to --format latex", "add --format latex, or leave it out"
+            )
+    style = _style(plain, tables, caption, label, width, table_only=table_only)
+    if columns and chosen == "html":
+        raise UsageError("--columns and --format html exclude each other: a page has all", "leave one of them out")
     if task is not None and is_study:
         from lrurun.commands._shared import study_output
 
-        for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):
+        for option in ("ladder", "rung", "by", "tune", "speed", "limit", "detect", "columns"):
             if is_given(context, option):
                 raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
@@ -128,17 +184,59 @@ def report(
         details=details,
         request=None if instance else request,
         table_only=table_only,
+        columns=columns or [],
+        style=style,
         format=chosen,
         out=out,
     )
+    if methods:
+        return _write_methods(places, request, instance, chosen, out)
     if all_:
         return _report_all(places, request, show)
     if by:
         from lrurun.commands._shared import sweeps
 
-        sweeps.write_report(places, request, by, show)
+        if choose:
+            sweeps.write_choice(places, request, by, show, choice_seeds)
+        else:
+            sweeps.write_report(places, request, by, show)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
+
+
+def _study_of(places: Places, name: str) -> tuple[str, str | None, list[str]] | None:
+    """The task, the profile and the values of `--set` of an instance that is a study; None for a ladder's, and where
+    there is none."""
+    from lrurun.config.settings import set_text
+
+    with opening.read(places) as ledger:
+        if not ledger.exists:
+            return None
+        instance = ledger.ladder(name)
+    if not studies.is_task(instance.task):
+        return None
+    return instance.task, instance.profile, [set_text(path, value) for path, value in instance.spec.set.items()]
+
+
+def _style(
+    plain: bool, tables: list[str] | None, caption: str | None, label: str | None, width: str, *, table_only: bool
+) -> paper_style.PaperStyle:
+    """The form of LaTeX that the options say."""
+    kinds = paper_style.table_kinds(tables or [])
+    for option, text in (("--caption", caption), ("--label", label)):
+        if text is not None and table_only:
+            raise UsageError(f"{option} and --table-only exclude each other", "leave one of them out")
+        if text is not None and len(kinds) > 1:
+            raise UsageError(
+                f"{option}: is of one table, found --tables {','.join(kinds)}", "write one table at a time"
+            )
+    return paper_style.PaperStyle(
+        plain=plain,
+        tables=kinds,
+        caption="" if caption is None else paper_style.check_caption(caption),
+        label="" if label is None else paper_style.check_label(label),
+        width="page" if width == "page" else "column",
+    )
 
 
 def _format_of(out: Path, *, of_ladder: bool) -> formats.Format:
@@ -163,9 +261,53 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or the table of its training speeds."""
+    from lrurun.session import next_step
+
+    with _loaded(places, request, instance) as (loaded, plan, ledger):
+        rungs = show.rung_names(loaded.plan.ladder)
+        if speeds:
+            show.write(loaded.speeds(rungs=rungs), ledger)
+        else:
+            with_claims = True if show.claims or "claims" in show.style.tables else None
+            report = loaded.report(rungs=rungs, detect=detect, with_claims=with_claims, with_unbeaten=show.style.plain)
+            if show.format == "table" and not show.details:
+                if plan is None:
+                    show = structs.replace(show, request=next_step.request_of(loaded))
+                else:
+                    show = structs.replace(show, firm=next_step.command(places, request, plan, ledger, report))
+            show.write(report, ledger)
+    return 0
+
+
+def _write_methods(
+    places: Places, request: LadderRequest, instance: str | None, format: formats.Format, out: Path | None
+) -> int:
+    """The methods paragraph of an instance, to stdout or into a file."""
+    from lrurun.report.methods import paragraph
+
+    if format not in paragraph.FORMATS:
+        raise UsageError(
+            f"--methods and {format}: a paragraph is text, not a table or a page",
+            f"formats: {', '.join(paragraph.FORMATS)}; as in --out methods.tex",
+        )
+    with _loaded(places, request, instance) as (loaded, _, _):
+        made = paragraph.of_instance(loaded)
+    text = made.render(format, width=console.width() if out is None and format == "table" else None)
+    if out is None:
+        console.write(console.plain(text) if console.is_ascii() else text, styled=False)
+    else:
+        output.write_file(out, f"{text}\n".encode())
+        console.say(f"wrote {out}")
+    return 0
+
+
+@contextmanager
+def _loaded(
+    places: Places, request: LadderRequest, instance: str | None
+) -> Iterator[tuple[LoadedInstance, planning.Plan | None, Ledger]]:
+    """The instance that is requested or named, the plan of the request, and the open ledger."""
     from lrurun.instances import phrases
     from lrurun.report.tables import loaded_instance
-    from lrurun.session import next_step
 
     with opening.read(places) as ledger:
         plan = None if instance else request.plan_in(ledger)
@@ -175,36 +317,9 @@ def _report(
                 f"run: {(plan and phrases.read_again(plan.recipe)) or request.command()}",
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
-        rungs = show.rung_names(loaded.plan.ladder)
-        if speeds:
-            show.write(loaded.speeds(rungs=rungs), ledger)
-        else:
-            report = loaded.report(rungs=rungs, detect=detect, with_claims=show.claims or None)
-            if show.format == "table" and not show.details:
-                if plan is None:
-                    show = structs.replace(show, request=_request_of(loaded))
-                else:
-                    show = structs.replace(show, firm=next_step.command(places, request, plan, ledger, report))
-            show.write(report, ledger)
-    return 0
-
-
-def _request_of(loaded: LoadedInstance) -> LadderRequest | str:
-    """The request that finds an instance by the documents that are here now; its name, if none does.
-
-    The ledger may have come from somebody else: the code that a document of that name loads is not executed.
-    """
-    from lrurun.config import planning
-
-    instance = loaded.instance
-    task, ladder, profile = instance.task, instance.name, instance.profile
-    sets, tune = instance.spec.set, instance.spec.tune
-    try:
-        plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune, imports=False)
-    except LrurunError:  # the documents are not here, or need code
-        return instance.short_name
-    request = LadderRequest(task=task, ladder=ladder, profile=profile, tune=tune, sets=sets)
-    return request if plan.spec == instance.spec else instance.short_name
+        if loaded.instance.key in ledger.hidden():
+            console.say(phrases.hidden(loaded.instance))
+        yield loaded, plan, ledger
 
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
@@ -220,5 +335,5 @@ def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: lrurun ladder TASK --ladder {request.ladder}",
             )
-        show.write(all_tasks.collect(ledger, ladder, request, rungs), ledger)
+        show.write(all_tasks.collect(ledger, ladder, request, rungs, with_unbeaten=show.style.plain), ledger)
     return 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from lrurun import console
 from lrurun.commands._shared.options import (
+    AllUsers,
     Detach,
     DryRun,
     Jobs,
@@ -37,9 +38,7 @@ def resume(
     on: On = "local",
     detach: Detach = False,
     dry_run: DryRun = False,
-    all_users: Annotated[
-        bool, typer.Option("--all-users", help="On a server: also what other users have requested.")
-    ] = False,
+    all_users: AllUsers = False,
 ) -> int:
     """Finish every unfinished ladder and study in this ledger.
 

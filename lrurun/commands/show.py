@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from lrurun import console, table
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json, OptionalRunId, number
+from lrurun.commands._shared.options import Json, OnlyInstance, OptionalRunId, number
 from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.session import opening
@@ -132,9 +132,11 @@ class FilesDocument(Struct, frozen=True):
 @needs("follow", "log")
 @excludes("follow", "json", "attempt")
 @excludes("json", "toml", "requirements")
+@exclusive("run", "instance")
 def show(
     context: typer.Context,
     run: OptionalRunId = None,
+    instance: OnlyInstance = None,
     toml: Annotated[bool, typer.Option("--toml", help="Print a ladder file that trains this run again.")] = False,
     requirements: Annotated[
         bool, typer.Option("--requirements", help="Print the versions that it ran with, as pip reads them.")
@@ -156,12 +158,13 @@ def show(
 ) -> int:
     """Show one run: result, configuration, curves, attempts, log.
 
-    Without a RUN, it is the one that was begun last. The configuration names the source of every value.
+    Without a RUN, it is the one that was begun last, of all or of an instance. The configuration names the source of
+    every value.
     """
     from lrurun.judging import scores
 
     places: Places = context.obj.places
-    run = opening.latest_run(places) if run is None else run
+    run = opening.latest_run(places, instance) if run is None else run
     if log:
         return _show_log(places, run, attempt, follow=follow, json=json)
     with opening.read_for_run(places, run) as ledger:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 import typer
 from msgspec import Struct, field
 
-from lrurun import console, table
+from lrurun import console
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json, OnlyInstance
+from lrurun.commands._shared.options import Json, OnlyInstances, Where
 from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.config.instance import Instance
 from lrurun.errors import LrurunError, UnreachableError, plural
@@ -57,7 +57,7 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
 
     json_fields: ClassVar[Sequence[str]] = (
         "ladder task profile total done running queued interrupted diverged failed eta_seconds instance=key "
-        "name=short_name set tune running_on silent user metric superseded_by missing_file rungs"
+        "name=short_name set tune running_on silent user metric superseded_by missing_file hidden finished_at rungs"
     ).split()
     instance: Instance
     total: int
@@ -78,6 +78,10 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     """The short name of the instance that replaces this one, which stays unfinished."""
     missing_file: str | None
     """The ladder or recipe of an unfinished instance that is not where it was."""
+    hidden: bool
+    """Whether `lrurun ledger hide` took it out of lists."""
+    finished_at: str | None
+    """When the last of its finished runs ended."""
     rungs: list[RungStatus]
 
 
@@ -93,9 +97,14 @@ class StatusDocument(Struct, frozen=True):
 )
 @exclusive("watch", "json")
 @exclusive("watch", "superseded")
+@exclusive("watch", "details")
+@exclusive("json", "details")
 def status(
     context: typer.Context,
-    instance: OnlyInstance = None,
+    instance: OnlyInstances = None,
+    where: Where = None,
+    details: Annotated[bool, typer.Option("--details", help="Show the rungs of every ladder.")] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Also show hidden instances.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Update the display until all runs are finished.")] = False,
     superseded: Annotated[
         bool,
@@ -105,41 +114,63 @@ def status(
 ) -> int:
     """Show the progress of every ladder.
 
-    For each rung: how many runs are done, running or queued, training loss, validation score, speed and time left.
+    By ladder and task, newest first. What is finished is a line: its runs, when it ended, the best rung. Others, those
+    that --instance names, and with --details all, have their rungs: how many runs are done, running or queued, training
+    loss, validation score, speed and time left. --where selects ladders that have a run which meets the condition.
     """
-    from lrurun.report.live import progress
+    from lrurun.report.live import projects
 
     places: Places = context.obj.places
+    wanted = _Wanted(instances=instance or [], where=where, with_hidden=hidden)
     if watch:
-        return _watch(places, instance)
-    states = _states(places, instance)
+        return _watch(places, wanted)
+    states, hidden_count = _states(places, wanted)
     if json:
         output.write_json(StatusDocument([_output(state) for state in states]))
         return 0
-    if not states:
-        console.say(opening.nothing_yet(places, "ladders"))
-    shown = [state for state in states if superseded or instance is not None or state.superseded_by is None]
-    for number, state in enumerate(shown):
-        ladder = state.progress
-        if number:
-            console.write("")
-        if console.is_screen():
-            color = console.has_color()
-            lines = progress.view(ladder, console.width(), color=color)
-            lines += [
-                line for text in state.remarks() for line in console.wrapped(console.clean(text), console.width())
-            ]
-            console.write("\n".join(lines), styled=color)
-            continue
-        table.show_text(progress.columns(ladder), progress.rows(ladder), title=progress.title(ladder.ladder))
-        lines = [progress.summary(ladder), *filter(None, [progress.so_far(ladder)]), *progress.running_lines(ladder)]
-        console.write("\n".join(map(console.clean, [*lines, *state.remarks()])))
+    shown = [state for state in states if superseded or instance or state.superseded_by is None]
+    if shown:
+        listed = [projects.Shown(state.progress, state.remarks()) for state in shown]
+        is_screen, color = console.is_screen(), console.has_color()
+        lines = projects.lines(
+            listed,
+            details=details or bool(instance),
+            width=console.width() if is_screen else None,
+            color=color and is_screen,
+            ascii=console.is_ascii(),
+        )
+        console.write("\n".join(lines.lines), styled=color and is_screen)
+        if lines.folded:
+            console.say("lrurun status --details shows the rungs of all, --instance NAME those of one")
+    elif not states and not hidden_count:
+        is_chosen = instance or where is not None
+        console.say("no ladder has such a run" if is_chosen else opening.nothing_yet(places, "ladders"))
     if count := len(states) - len(shown):
         console.say(f"not shown: {plural(count, 'superseded ladder')}; lrurun status --superseded shows all")
+    if hidden_count:
+        console.say(f"not shown: {plural(hidden_count, 'hidden instance')}; lrurun status --hidden shows all")
     return 0
 
 
-def _watch(places: Places, only: str | None) -> int:
+class _Wanted(Struct, frozen=True, kw_only=True):
+    """The instances that the options select."""
+
+    instances: Sequence[str]
+    """Their short names or ids; empty: all."""
+    where: str | None
+    with_hidden: bool
+
+    def of(self, ledger: Ledger) -> tuple[list[LadderInstance], int]:
+        """The instances, oldest first, and how many are left out because they are hidden and not named."""
+        from lrurun.session import parts
+
+        chosen = ledger.ladders_of(parts.named(ledger, self.instances, self.where))
+        hidden = ledger.hidden()
+        shown = [one for one in chosen if self.with_hidden or self.instances or one.key not in hidden]
+        return shown, len(chosen) - len(shown)
+
+
+def _watch(places: Places, wanted: _Wanted) -> int:
     """Shows one unfinished ladder after the other until all are finished or no process works on them.
 
     A ladder whose runs were submitted to an engine is shown until it is finished: its jobs may wait for hours. On a
@@ -149,7 +180,7 @@ def _watch(places: Places, only: str | None) -> int:
     from lrurun.ledger import owner
     from lrurun.report.live.views import LadderView
 
-    active = _active(places, only)
+    active = _active(places, wanted)
     if not active:
         console.say("nothing to watch: no run is queued or running")
         return 0
@@ -168,7 +199,7 @@ def _watch(places: Places, only: str | None) -> int:
             finished, since = _follow(places, chosen, display, since)
         if not finished:
             stalled.add(chosen.key)
-        active = _patiently(places, lambda: _active(places, only))
+        active = _patiently(places, lambda: _active(places, wanted))
     if stalled & {ladder.key for ladder, _ in active}:
         console.say(
             f"nothing has run for {STALLED_SECONDS:.0f} s: no process works on the queued runs; "
@@ -177,7 +208,7 @@ def _watch(places: Places, only: str | None) -> int:
     return 0
 
 
-def _active(places: Places, only: str | None) -> list[tuple[LadderInstance, bool]]:
+def _active(places: Places, wanted: _Wanted) -> list[tuple[LadderInstance, bool]]:
     """The ladders with queued or running runs, and whether one is running."""
     from lrurun.instances import continuing
 
@@ -186,9 +217,7 @@ def _active(places: Places, only: str | None) -> list[tuple[LadderInstance, bool
             return []
         superseded = continuing.superseded(ledger)
         counted = [
-            (ladder, ledger.state_counts(ladder.key))
-            for ladder in _instances(ledger, only)
-            if ladder.key not in superseded
+            (ladder, ledger.state_counts(ladder.key)) for ladder in wanted.of(ledger)[0] if ladder.key not in superseded
         ]
     return [(ladder, "running" in counts) for ladder, counts in counted if {"running", "queued"} & set(counts)]
 
@@ -244,6 +273,7 @@ def _shown(places: Places, ladder: LadderInstance, display: LadderView) -> tuple
 
 
 def _output(state: _State) -> LadderStatus:
+    from lrurun.ledger.times import when
     from lrurun.ledger.values import SCORE, STATES
 
     progress = state.progress
@@ -259,6 +289,8 @@ def _output(state: _State) -> LadderStatus:
         metric=metric,
         superseded_by=None if state.superseded_by is None else state.superseded_by.short_name,
         missing_file=state.missing_file,
+        hidden=state.hidden,
+        finished_at=when(progress.finished_at),
         rungs=[
             RungStatus(
                 rung=rung.rung,
@@ -278,12 +310,13 @@ def _output(state: _State) -> LadderStatus:
     )
 
 
-class _State(Struct, frozen=True):
+class _State(Struct, frozen=True, kw_only=True):
     """The progress of an instance, and what prevents `lrurun resume` from finishing it."""
 
     progress: LadderProgress
     superseded_by: LadderInstance | None
     missing_file: str | None
+    hidden: bool
 
     def remarks(self) -> list[str]:
         """What prevents it, in sentences."""
@@ -293,23 +326,28 @@ class _State(Struct, frozen=True):
             return [continuing.sentence(self.progress.ladder, self.superseded_by)]
         if self.missing_file is not None:
             return [f"its file {self.missing_file} is gone: lrurun resume continues it when the file is back"]
+        if self.hidden:
+            return [f"hidden: lrurun ledger hide --undo {self.progress.ladder.short_name} shows it again"]
         return []
 
 
-def _states(places: Places, only: str | None) -> list[_State]:
+def _states(places: Places, wanted: _Wanted) -> tuple[list[_State], int]:
+    """The instances that the options select, and how many hidden ones are left out."""
     from lrurun.instances import continuing
     from lrurun.report.live import progress
 
     with opening.read_current(places) as ledger:
         if not ledger.exists:
-            return []
-        superseded, missing = continuing.superseded(ledger), continuing.missing_files(ledger)
-        return [
-            _State(progress.collect(ledger, ladder), superseded.get(ladder.key), missing.get(ladder.key))
-            for ladder in _instances(ledger, only)
+            return [], 0
+        chosen, left_out = wanted.of(ledger)
+        superseded, missing, hidden = continuing.superseded(ledger), continuing.missing_files(ledger), ledger.hidden()
+        states = [
+            _State(
+                progress=progress.collect(ledger, ladder),
+                superseded_by=superseded.get(ladder.key),
+                missing_file=missing.get(ladder.key),
+                hidden=ladder.key in hidden,
+            )
+            for ladder in chosen
         ]
-
-
-def _instances(ledger: Ledger, only: str | None) -> list[LadderInstance]:
-    """All instances, or the one that `only` names."""
-    return ledger.ladders() if only is None else [ledger.ladder(only)]
+        return states, left_out

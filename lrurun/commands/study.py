@@ -16,6 +16,7 @@ from lrurun.commands._shared.options import (
     FigureWidth,
     Jobs,
     Json,
+    NewName,
     On,
     OnNode,
     Plain,
@@ -60,6 +61,7 @@ def study(
         Optional[list[str]],
         typer.Option("--set", metavar="K=V", help="Set a value or a list, as in rho=[0,0.5]. Repeatable."),
     ] = None,
+    new_name: NewName = None,
     jobs: Jobs = None,
     time_limit: TimeLimit = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Set finished cells aside and compute them again.")] = False,
@@ -85,8 +87,9 @@ def study(
     from lrurun.studies.machinery import reporting
 
     several = name in ("all", "ci")
-    if several and (cell or set_):
-        raise UsageError(f"study {name}: --cell and --set belong to one study", "name the study")
+    if several and (cell or set_ or new_name):
+        option = "--name belongs" if new_name else "--cell and --set belong"
+        raise UsageError(f"study {name}: {option} to one study", "name the study")
     chosen = profile or ("ci" if name == "ci" else "laptop")
     if chosen not in PROFILES:
         raise UsageError(f"--profile: unknown profile {chosen!r}", hint_for(chosen, PROFILES, "profiles of studies"))
@@ -96,7 +99,14 @@ def study(
             f"lrurun study all --profile {chosen}",
         )
     requests = [
-        StudyRequest(study=studies.get(study_name).name, profile=chosen, cells=cell or [], seeds=seeds, sets=set_ or [])
+        StudyRequest(
+            study=studies.get(study_name).name,
+            profile=chosen,
+            cells=cell or [],
+            seeds=seeds,
+            sets=set_ or [],
+            name=new_name,
+        )
         for study_name in (studies.names() if several else [name])
     ]
     planned = [(request, request.plan()) for request in requests]

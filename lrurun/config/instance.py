@@ -70,6 +70,10 @@ class Instance(Struct, frozen=True, kw_only=True):
         """The first line of a report or figure about `what`, which begins it; settings stand last."""
         return clean(f"{what} on {self.label}")
 
+    def named(self, title: str) -> str:
+        """A title of it on a terminal, which begins with its short name where the task does not say it."""
+        return title if self.short_name in ("", self.task) else f"{clean(self.short_name)}: {title}"
+
     def anchor(self, what: str = "") -> str:
         """The label of a table in LaTeX; six digits stand for settings and unusual data, which the caption names."""
         data = data_phrase(self.data)

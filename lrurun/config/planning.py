@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding, paths, plugins
-from lrurun.config import imported, programs, tuning_grid
+from lrurun.config import imported, names, programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
@@ -26,14 +25,10 @@ from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, Execution, RunKind
 from lrurun.config.search import Search, search_of
 from lrurun.config.unknown_settings import check_set, setting_faults
-from lrurun.console import setting
 from lrurun.data import tasks
 from lrurun.data.outside import OutsideTask
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for, plural, raise_first
-
-_LONGEST_NAME = 40
-"""The most characters of a short name; the values of `--set` are left out of a longer one."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -99,24 +94,23 @@ class Plan(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode([rungs, tuned if self.tune else None])).hexdigest()[:12]
 
     @property
-    def short_name(self) -> str:
-        """A name for people to type, made from the files and options, as in "npDigits-smoke" and "search-rotrnn-tune".
+    def name_parts(self) -> names.NameParts:
+        """The facts that distinguish the instance from others, of which its name is made."""
+        recipe, ladder = Path(self.recipe.path).stem, Path(self.ladder.path).stem or self.ladder.name
+        is_plain = ladder == "lru" or self.ladder.path == self.recipe.path
+        return names.NameParts(
+            files=(recipe if recipe and self.is_trained_here else self.recipe.task, *([] if is_plain else [ladder])),
+            options=tuple(filter(None, [self.profile, "tune" if self.tune else None])),
+            changes=self.changes,
+        )
 
-        A ledger that already has another instance with this name appends a number.
+    @property
+    def short_name(self) -> str:
+        """A name for people to type, as in "npDigits-smoke", "npDigits-lr0.01" and "search-rotrnn-tune".
+
+        Where a ledger has another instance of this name, `lrurun.instances.naming` says what to choose.
         """
-        ladder = Path(self.ladder.path).stem or self.ladder.name
-        parts = [
-            Path(self.recipe.path).stem or self.recipe.task,
-            "" if ladder == "lru" or self.ladder.path == self.recipe.path else ladder,
-            self.profile or "",
-            "tune" if self.tune else "",
-        ]
-        values = [f"{path.rpartition('.')[2]}-{setting(value)}" for path, value in self.changes.items()]
-        for suffix in (values, ["set"] if values else []):
-            name = "-".join(re.sub(r"[^\w.+-]+", "", part, flags=re.ASCII) for part in (*parts, *suffix) if part)
-            if len(name) <= _LONGEST_NAME:
-                break
-        return name
+        return names.proposed(self.name_parts)
 
     @property
     def search(self) -> Search | None:

@@ -191,7 +191,7 @@ def members(placed: Sequence[tuple[Placed, str]]) -> list[Member]:
 
 def instance_of(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
     """The ladder instance of a plan; it is inserted if it is new."""
-    return ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, plan.recipe.task, kind="imported")
+    return ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, plan.short_name, kind="imported")
 
 
 def record(

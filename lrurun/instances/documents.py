@@ -71,8 +71,7 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     folder = Path(plan.ladder.path).parent
     load = tuple(os.path.abspath(folder / Path(file).expanduser()) for file in plan.ladder.load)
     ladder, recipe = plan.ladder, plan.recipe
-    of_ladder = lasting_path("ablations", ladder.name) if ladder.is_packaged else os.path.abspath(ladder.path)
-    of_recipe = lasting_path("recipes", recipe.task) if recipe.is_packaged else os.path.abspath(recipe.path)
+    of_ladder, of_recipe = lasting_paths(plan)
     ladder, recipe = structs.replace(ladder, load=load, path=of_ladder), structs.replace(recipe, path=of_recipe)
     recorded = find(ledger, instance)
     if recorded is None or (recorded.ladder, recorded.recipe) != (ladder, recipe):
@@ -83,6 +82,15 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
         rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
         table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
         ledger.event(DOCUMENTS, "ladder and recipe as they were run", table, ladder=instance.key)
+
+
+def lasting_paths(plan: planning.Plan) -> tuple[str, str]:
+    """The paths of the ladder and the recipe of a plan, as documents record them."""
+    ladder, recipe = plan.ladder, plan.recipe
+    return (
+        lasting_path("ablations", ladder.name) if ladder.is_packaged else os.path.abspath(ladder.path),
+        lasting_path("recipes", recipe.task) if recipe.is_packaged else os.path.abspath(recipe.path),
+    )
 
 
 def _table(value: Any) -> Any:
@@ -163,8 +171,9 @@ def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, di
     if (recorded := _newest(ledger, "recipes", task)) is None:
         try:
             recipe = load_recipe(task)
-        except UsageError:
+        except UsageError as error:
             _check_interrupted(ledger, task)
+            refuse_instance(ledger, task, error, "--instance {}")
             raise
         return ladder_of_name(ladder, ledger), recipe, None
     _say_recorded(f"recipe of {task}", recorded.recipe.path, recorded.recipe)
@@ -187,6 +196,16 @@ def _check_interrupted(ledger: Ledger, task: str) -> None:
             f"{task}: its import was interrupted after {plural(count, 'run')}, before they had their rungs",
             "run the same lrurun import: it goes on",
         )
+
+
+def refuse_instance(ledger: Ledger, name: str, error: UsageError, hint: str) -> None:
+    """Raises the error that there is no such task with a hint that names an instance, if it is the short name of one.
+
+    Args:
+        hint: what names it, with {} in place of the name.
+    """
+    if any(instance.short_name == name for instance in ledger.ladders()):
+        raise UsageError(error.message, f"it is the name of an instance: {hint.format(name)}") from None
 
 
 def recorded_files(ledger: Ledger, task: str) -> dict[str, str] | None:
@@ -306,6 +325,11 @@ def changed_code(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) 
     if used <= set(files.values()) or not changed:
         return []
     return [f"{', '.join(changed)} changed after these runs: they are shown as recorded"]
+
+
+def files_of_code(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> list[str]:
+    """The files with plug-ins that the commands for an instance loaded."""
+    return _files(ledger, instance, ladder)[0]
 
 
 def _files(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> tuple[list[str], bool]:

@@ -1,4 +1,5 @@
-"""Phrases on what a plan needs: an accelerator, data that are missing, more test items, another import."""
+"""Phrases on what a plan needs: an accelerator, data that are missing, more test items, another import; and on hidden
+instances."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from lrurun.errors import UsageError
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.config.recipe import Recipe
+    from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
 
 
@@ -30,6 +32,12 @@ def scale(plan: planning.Plan) -> str | None:
     if machine.accelerators():
         return text
     return f"{text}, and this machine has no accelerator" + f"; --profile {reduced} is reduced" * has_reduced
+
+
+def hidden(instance: LadderInstance) -> str:
+    """That an instance is hidden, and how it is shown again."""
+    name = instance.short_name
+    return f"instance {name} is hidden: lists leave it out; lrurun ledger hide {name} --undo shows it again"
 
 
 def missing_data(places: Places, plan: planning.Plan) -> str | None:

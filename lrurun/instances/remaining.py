@@ -13,7 +13,7 @@ from lrurun import console
 from lrurun.config.instance import Instance  # msgspec reads the fields of documents
 from lrurun.config.resolve import Difference, RateSource
 from lrurun.errors import plural
-from lrurun.instances import lookup, phrases
+from lrurun.instances import lookup, naming, phrases
 from lrurun.instances.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def without_firm(
         tuning_grid.replacement_note(plan.recipe, plan.profile) if plan.tune else "",
         lookup.other_versions(plan, ledger),
     ]
-    name = _short_name(plan, ledger)
+    name = naming.of_plan(ledger, plan, request.name)
     return _document(places, plan, name, rungs, seeds, design, rows, [note for note in notes if note])
 
 
@@ -203,16 +203,6 @@ def _next_look(
     seeds = progress.seeds if look is None else dict.fromkeys(progress.next_rungs, look.seeds)
     needed: dict[str, Sequence[int]] = {name: range(count) for name, count in seeds.items()}
     return planning.choose_rungs(plan, sorted(needed)), needed, msgspec.to_builtins(summary)
-
-
-def _short_name(plan: planning.Plan, ledger: Ledger) -> str:
-    """The short name of the instance in the ledger, or the one that a new instance will get."""
-    from lrurun.ledger.rows import numbered
-
-    if (instance := lookup.find(ledger, plan)) is not None:
-        return instance.short_name
-    taken = {ladder.short_name for ladder in ledger.ladders()}
-    return next(name for name in numbered(plan.short_name) if name not in taken)
 
 
 def firm_verdict(

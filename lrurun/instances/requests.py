@@ -51,6 +51,9 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     """The largest number of seeds with `decide`; None: as recorded, else 20."""
     user: str | None = None
     """Who made the request; recorded on servers, which several people may share."""
+    name: str | None = None
+    """The short name that the instance is to have; None for the one it has, or that is made of files and options. It is
+    recorded with the instance."""
 
     def check(self) -> None:
         """Raises UsageError if no look of the design of `--decide` has that number of seeds."""
@@ -72,6 +75,11 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         ladder = None if self.ladder in ("lru", self.task) else self.ladder
         options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, options, *more, name=name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the task alone names the instance, without further options."""
+        return self.ladder in ("lru", self.task) and not (self.profile or self.tune or self.sets)
 
     @property
     def _rung_options(self) -> list[str]:
@@ -103,6 +111,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
             more += ["--decide", *([] if self.max_seeds is None else ["--max-seeds", str(self.max_seeds)])]
         else:
             more += ["--seeds", list_of(seeds)]
+        more += [] if self.name is None else ["--name", self.name]
         task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
         return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
 

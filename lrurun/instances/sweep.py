@@ -6,16 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import console
+from lrurun.config import names
 from lrurun.config.sweeps import sweep_points
 from lrurun.errors import UsageError
 from lrurun.instances.requests import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.ledger.ledger import Ledger
 
 
 class Point(Struct, frozen=True):
@@ -45,13 +46,15 @@ class SweepDocument(Struct, frozen=True, kw_only=True):
 def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
     """The combinations of a sweep, all of which are planned before anything is trained.
 
+    With a name, each instance has this name with its values, as in "wide-lr0.01".
+
     Raises:
-        UsageError: a wrong path or value; two values that are the same.
+        UsageError: a wrong path or value; two values that are the same; names that are too long.
     """
     swept = [text.partition("=")[0].strip() for text in sweep]
     points: list[Point] = []
     for sets in sweep_points(sweep, request.sets):
-        point_request = msgspec.structs.replace(request, sets=sets)
+        point_request = structs.replace(request, sets=sets)
         try:
             plan = point_request.plan()
         except UsageError as error:
@@ -60,7 +63,25 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
         if any(plan.spec == earlier.plan.spec for earlier in points):
             raise UsageError(f"--sweep: {point.text} is named twice", "leave one of them out")
         points.append(point)
-    return points
+    if request.name is None:
+        return points
+    given = names.swept(request.name, [point.values for point in points])
+    return [
+        structs.replace(point, request=structs.replace(point.request, name=name))
+        for point, name in zip(points, given, strict=True)
+    ]
+
+
+def check_names(ledger: Ledger, points: Sequence[Point]) -> None:
+    """Checks the names that were given to the instances of a sweep, before any of them is trained.
+
+    Raises:
+        UsageError: another instance has one of them.
+    """
+    from lrurun.instances import naming
+
+    for point in points:
+        naming.of_plan(ledger, point.plan, point.request.name)
 
 
 def _sweep_error(error: UsageError, swept: Sequence[str]) -> UsageError:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import combinations
 from types import MappingProxyType
 
 from msgspec import Struct, structs
 
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data import tasks
-from lrurun.judging import published, questions, samples, sequential, verdicts, wording
+from lrurun.judging import published, questions, ranks, samples, sequential, verdicts, wording
 from lrurun.judging.judged_claim import JudgedClaim, without_numbers
 from lrurun.judging.rung_runs import RungRuns
 from lrurun.judging.samples import Sample, Scoring
 from lrurun.judging.scores import form_of
 from lrurun.judging.sequential import DesignProgress, LookRecord
+from lrurun.judging.statistics import ALPHA
 from lrurun.judging.verdicts import (
     CONTRADICTED,
     NOT_JUDGED,
@@ -93,6 +95,67 @@ def judge(
         ),
         samples={name: samples.sample(results.results, scoring) for name, results in rungs.items()},
         hypotheses=len({hypothesis for question in asked for hypothesis in pair(question).hypotheses}),
+    )
+
+
+class Unbeaten(Struct, frozen=True, kw_only=True):
+    """The rungs that no other one is decided to be better than, which tables for papers print in bold.
+
+    Every pair of rungs is tested as their differences are, with Holm's correction over all pairs. Comparisons with the
+    best one alone would not hold: which rung is the best is seen in the same scores, and of eight equal rungs with
+    twelve seeds a table in ten would call one worse.
+    """
+
+    rungs: tuple[str, ...]
+    pairs: int
+    """The pairs that are corrected for."""
+    is_tested: bool
+    """Whether any pair has a test."""
+    provisional: bool
+    """Whether any test is of fewer than twelve seeds."""
+    can_decide: bool
+    """Whether so many seeds can decide any of so many pairs."""
+
+
+def unbeaten(rungs: Mapping[str, RungRuns], *, scoring: Scoring, progress: DesignProgress | None = None) -> Unbeaten:
+    """The rungs that no other one is decided to be better than; a rung without results is none of them.
+
+    Of a sequential design, each pair is tested with the seeds of the last look that both rungs have, and with the
+    share of the level that a look may spend, so that adding seeds after a look does not matter.
+    """
+    own = {name: runs.rung for name, runs in rungs.items() if runs.results and not runs.problem}
+    looks = [None, *progress.design.looks] if progress else [None]
+    at_looks = {
+        look: {name: structs.replace(runs, look=look and look.seeds) for name, runs in rungs.items()} for look in looks
+    }
+    pair_of = {look: _pairs({"": Scored(rungs=at_looks[look], scoring=scoring)}) for look in looks}
+
+    def pair(rung: str, other: str) -> Pair:
+        question = questions.difference(rung, other)
+        if progress is None:
+            return pair_of[None](question)
+        for look in reversed(progress.design.looks):
+            if all(len(at_looks[look][name].results) == look.seeds for name in (rung, other)):
+                return pair_of[look](question)
+        return structs.replace(pair_of[None](question), set_aside=NOT_JUDGED)
+
+    names = sorted(set(own.values()), key=list(rungs).index)
+    pairs = [pair(*both) for both in combinations(names, 2)]
+    share = min(look.share for look in progress.design.looks) if progress else 1.0
+    beaten = set()
+    judged = verdicts.judge(pairs, share=share, count=len(pairs))
+    for comparison in judged:
+        if comparison.is_decided:
+            beaten.add(comparison.other if comparison.verdict == SUPPORTED else comparison.rung)
+    tested = [comparison for comparison in judged if comparison.is_tested]
+    firm = [comparison.least_seeds for comparison in tested if not comparison.provisional]
+    least_p = ranks.least_p(max(firm)) if firm and len(firm) == len(tested) else 0.0
+    return Unbeaten(
+        rungs=tuple(name for name, rung in own.items() if rung not in beaten),
+        pairs=len(pairs),
+        is_tested=bool(tested),
+        provisional=len(firm) < len(tested),
+        can_decide=len(pairs) * least_p / share <= ALPHA,
     )
 
 

@@ -95,7 +95,12 @@ def p_values(scores: tuple[float, ...], other_scores: tuple[float, ...]) -> PVal
         drawn = _permuted(pooled, n, m)
         two_sided = _share(np.abs(drawn) >= abs(w) - _EQUAL)
         above, below = _share(drawn >= w - _EQUAL), _share(drawn <= w + _EQUAL)
-    return PValues(max(two_sided, 2.0 ** (1 - n)), max(above, 2.0**-n), max(below, 2.0**-n))
+    return PValues(max(two_sided, least_p(n)), max(above, least_p(n) / 2), max(below, least_p(n) / 2))
+
+
+def least_p(n: int) -> float:
+    """The least two-sided p of samples of which the smaller one has `n` values."""
+    return 2.0 ** (1 - n)
 
 
 _EQUAL = 1e-9

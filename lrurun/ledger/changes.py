@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import delete, select
 
+from lrurun.ledger import owner
 from lrurun.ledger.database.schema import checkpoints, events, exclusions, runs, tags
 from lrurun.ledger.database.sql import among, now, upsert
 from lrurun.ledger.handle import Handle, retried
@@ -88,8 +89,10 @@ class Changes(Handle):
                 newest = select(events.c.kind, events.c.text).where(events.c.run == number).order_by(events.c.id.desc())
                 if note is not None and connection.execute(newest.limit(1)).first() != ("note", clean(note)):
                     new_events.append((number, "note", note))
+            user = owner.user()
+            who = None if user is None else {"user": user}
             for number, kind, text in new_events:  # the last writes of the transaction
-                add_event(connection, time, kind, text, run=number)
+                add_event(connection, time, kind, text, who, run=number)
             return [load_runs(connection, runs.c.number == number)[0] for number in numbers]
 
     @retried

@@ -16,6 +16,7 @@ _NAMED = {
     "ladder": ("ladders", "id", "key"),
     "key": ("metric_keys", "id", "name"),
     "test_set": ("test_sets", "id", "sha256"),
+    "removal": ("removals", "id", "key"),
 }
 """Column that refers to a row by its number -> the table, its column of numbers, and its column of names."""
 

@@ -463,7 +463,7 @@ def _supersede(connection: Connection, old: Sequence[int], same: Collection[int]
 def _take_notes(connection: Connection, old: Sequence[int]) -> None:
     """Gives what people said about runs to their next generations, with the times at which they did."""
     is_said = events.c.kind.in_(("note", "excluded", "included"))
-    _copy(connection, events, old, ("time", "kind", "text"), events.c.id, is_said)
+    _copy(connection, events, old, ("time", "kind", "text", "payload"), events.c.id, is_said)
 
 
 def _copy(

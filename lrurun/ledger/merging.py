@@ -20,6 +20,7 @@ from lrurun.console import no_progress
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.database import Joined, command, schema
 from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.part import InstanceInPart
 from lrurun.ledger.rows import altered_documents
 from lrurun.paths import inside
 
@@ -40,6 +41,12 @@ class Merged(Struct, frozen=True, kw_only=True):
     """How many of these are running in this ledger although they are finished in the other."""
     checkpoints: int
     """Checkpoints that were copied with their files."""
+    returned: int = 0
+    """How many of the new runs were forgotten in this ledger before."""
+    hidden: list[str] = []
+    """The short names of new instances that are hidden, as they are in the other ledger."""
+    instances: list[InstanceInPart] | None = None
+    """The instances of the part that was merged; None if it was the whole ledger."""
 
 
 _REFERENCES = ("config_id", "execution_id", "provenance_id")
@@ -142,7 +149,20 @@ _RUNS = (
     """,
 )
 
+_RETURNED = """
+    CREATE TEMP TABLE returned AS
+    SELECT DISTINCT r.id
+    FROM pairs p JOIN {main}stored_runs r ON r.number = p.main_run
+        JOIN {main}removed_runs x ON x.run = r.id JOIN {main}removals m ON m.id = x.removal
+    WHERE p.relation = 'new' AND m.kind = 'forgotten'
+"""
+"""The new runs that were forgotten here."""
+
 _REST = (
+    """
+    CREATE TEMP TABLE new_ladders AS
+    SELECT t.key FROM {other}ladders t WHERE NOT EXISTS (SELECT 1 FROM {main}ladders h WHERE h.key = t.key)
+    """,
     """
     INSERT INTO {main}ladders (key, short_name, name, task, profile, kind, spec, created_at, user_name)
     SELECT t.key,
@@ -287,6 +307,34 @@ _ITEMS = (
     """,
 )
 
+# What is shown here stays so. The files that a removal left are not here.
+_REMOVALS = (
+    """
+    INSERT INTO {main}hidden (ladder, time, user_name)
+    SELECT h.id, x.time, x.user_name
+    FROM {other}hidden x JOIN {other}ladders t ON t.id = x.ladder
+        JOIN new_ladders n ON n.key = t.key JOIN {main}ladders h ON h.key = t.key
+    """,
+    """
+    INSERT INTO {main}removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at, files)
+    SELECT key, kind, time, user_name, selection, why, runs, bytes, coalesce(finished_at, time), files
+    FROM {other}removals WHERE true ORDER BY id
+    ON CONFLICT (key) DO NOTHING
+    """,
+    """
+    INSERT INTO {main}removed_runs (removal, run, ladder_key, rung, stage, instance, task, seed, state)
+    SELECT h.id, x.run, x.ladder_key, x.rung, x.stage, x.instance, x.task, x.seed, x.state
+    FROM {other}removed_runs x JOIN {other}removals t ON t.id = x.removal JOIN {main}removals h ON h.key = t.key
+    WHERE true ORDER BY h.id, x.run
+    ON CONFLICT DO NOTHING
+    """,
+)
+
+_HIDDEN = """
+    SELECT h.short_name FROM {main}ladders h JOIN new_ladders n ON n.key = h.key JOIN {main}hidden x ON x.ladder = h.id
+    ORDER BY h.id
+"""
+
 _NO_ITEMS = ("CREATE TEMP TABLE new_items (main_run INTEGER, other_run INTEGER, result TEXT)",)
 """For another ledger of an older revision, which has no tables of per-item results."""
 
@@ -316,14 +364,20 @@ def merge(
             folders.copy(attempts, progress)
             target.begin(writing=True)
             target.execute(_PAIRS)
-            statements = (*_RUNS, *_REST, *_IMPORTED, *(_NO_ITEMS if other.database.lacking else _ITEMS))
+            lacking = other.database.lacking
+            statements = (
+                *_RUNS, _RETURNED, *_REST, *_IMPORTED, *(_NO_ITEMS if schema.item_results.name in lacking else _ITEMS),
+                *(() if schema.removals.name in lacking else _REMOVALS),
+            )  # fmt: skip
             for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
+            [(returned,)] = target.execute("SELECT count(*) FROM returned")
             folders.move(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             counts = dict(target.execute("SELECT relation, count(*) FROM pairs GROUP BY relation"))
             changed = [run_id for (run_id,) in target.execute(_CHANGED)]
+            hidden = [name for (name,) in target.execute(_HIDDEN)]
             committing = True
             target.commit()
         except BaseException:
@@ -340,6 +394,8 @@ def merge(
         known=counts.get("known", 0) + counts.get("held", 0),
         held=counts.get("held", 0),
         checkpoints=checkpoints,
+        returned=returned,
+        hidden=hidden,
     )
     return merged, changed
 

@@ -1,4 +1,5 @@
-"""The statements that read the progress of a ladder; their parameter `ladder` is its number."""
+"""The statements that read the progress of a ladder; their parameter `ladder` is its number, `ladders` has the
+numbers of several."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.ledger import columns
 from lrurun.ledger.database.schema import checkpoints, events, ladder_runs, ladders, runs, tags
-from lrurun.ledger.database.sql import NUMBER, WHOLE, numbers_as_json, total
+from lrurun.ledger.database.sql import NUMBER, WHOLE, among_given, numbers_as_json, total
 
 _MEMBERS = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
 _CURRENT = and_(ladder_runs.c.ladder == bindparam("ladder"), runs.c.superseded == 0)
@@ -79,6 +80,8 @@ def _by_state(
             *_means(runs.c.last_loss, "loss"),
             *_means(score, "score"),
             numbers_as_json(speed).label("speeds"),
+            func.max(runs.c.created_at).label("created_at"),
+            func.max(runs.c.finished_at).label("finished_at"),
             func.min(runs.c.config_id).label("first_config"),
             func.max(runs.c.config_id).label("last_config"),
         )
@@ -110,12 +113,16 @@ def summaries(score: str) -> CompoundSelect[Any]:
     ).order_by("position", "rung", "stage", "state")
 
 
-_IN_LADDER = and_(
-    runs.c.superseded == 0,
-    runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == bindparam("ladder"))),
-)
+def _current_of(ladder: ColumnElement[bool]) -> ColumnElement[bool]:
+    return and_(runs.c.superseded == 0, runs.c.number.in_(select(ladder_runs.c.run).where(ladder)))
+
+
+_IN_LADDER = _current_of(ladder_runs.c.ladder == bindparam("ladder"))
+_IN_LADDERS = _current_of(among_given(ladder_runs.c.ladder, "ladders"))
 COUNTS = select(runs.c.state, func.count()).where(_IN_LADDER).group_by(runs.c.state)
 """State -> number of runs."""
+COUNTS_OF_SEVERAL = select(runs.c.state, func.count()).where(_IN_LADDERS).group_by(runs.c.state)
+"""The same for `ladders`."""
 
 _UNFINISHED = runs.c.state.in_(["queued", "running"])
 _LEFT = case((runs.c.steps > runs.c.step, runs.c.steps - runs.c.step), else_=0)
@@ -128,6 +135,8 @@ _WORK = (
 )
 REMAINING = select(*_WORK).where(_IN_LADDER, _UNFINISHED)
 """The remaining work of the ladder."""
+REMAINING_OF_SEVERAL = select(*_WORK).where(_IN_LADDERS, _UNFINISHED)
+"""The same for `ladders`."""
 REMAINING_BY_RUNG = (
     select(ladder_runs.c.rung, ladder_runs.c.stage, *_WORK)
     .select_from(_MEMBERS)

@@ -10,16 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import structs
-from sqlalchemy import Connection, Integer, Row, and_, bindparam, case, delete, insert, literal, or_, select, update
+from msgspec import Struct, structs
+from sqlalchemy import Connection, Row, Text, and_, bindparam, case, cast, delete, insert, literal, or_, select, update
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import FixedExecution, RunKind
-from lrurun.errors import LaterVersionError, LrurunError, UsageError, plural
+from lrurun.errors import LaterVersionError, LrurunError, plural
 from lrurun.ledger.database.schema import ENVIRONMENT, EXECUTION, attempts, ladder_runs, ladders, runs
 from lrurun.ledger.database.sql import ENQUEUE, among, among_given, json_number, lock, now, upsert
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.heartbeat import same_machine
+from lrurun.ledger.names import give_name
 from lrurun.ledger.owner import user
 from lrurun.ledger.rows import (
     Document,
@@ -52,11 +53,13 @@ class Queue(Handle):
         short_name: str = "",
         *,
         kind: RunKind = "training",
+        others: Sequence[str] = (),
         chosen: str | None = None,
     ) -> LadderInstance:
         """The ladder instance of these values; it is inserted if it is new.
 
-        A new instance gets the short name, with -2, -3 if others have it; with `chosen`, a new or known one gets that.
+        A new instance gets the short name; if another one has it, the first free one of `others`, and then the short
+        name with -2, -3. With `chosen`, a new or known one gets that.
 
         Raises:
             UsageError: another instance has the `chosen` name.
@@ -69,16 +72,11 @@ class Queue(Handle):
         with self._writing() as connection:
             row |= {"spec": pack(table), "created_at": now(connection), "user": user()}
             if chosen is not None:
-                lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
-                same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
-                if (taken := connection.execute(same_name).one_or_none()) is not None:
-                    title = f"ladder {taken.name} on {taken.task}" + f", profile {taken.profile}" * bool(taken.profile)
-                    raise UsageError(
-                        f"--name {chosen}: is the name of another instance: {title}",
-                        f"choose another name; lrurun report --instance {chosen} shows that one",
-                    )
-                connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
-            for free_name in numbered(chosen or short_name or task):
+                give_name(connection, key, chosen, f"--name {chosen}")
+                if (instance := connection.execute(query).one_or_none()) is not None:
+                    return ladder_instance(instance)
+            proposed = chosen or short_name or task
+            for free_name in itertools.chain([proposed], others, numbered(proposed)):
                 connection.execute(
                     upsert(connection, ladders).values(**row, short_name=free_name).on_conflict_do_nothing()
                 )
@@ -167,7 +165,7 @@ class Queue(Handle):
 
     def hold(
         self,
-        ladder_key: str,
+        ladder_key: str | Sequence[str],
         owner: Owner,
         *,
         rungs: Iterable[str] | None = None,
@@ -175,33 +173,38 @@ class Queue(Handle):
         threads: int | None = None,
         devices: int | None = None,
         compiled: Iterable[str] = (),
+        programs: Mapping[str, Mapping[str, str]] | None = None,
         environment: Mapping[str, Any] | None = None,
     ) -> HeldRun | None:
-        """Give a queued run of a ladder to a worker, which holds it in its next attempt; None if there is none.
+        """Give a queued run of a ladder, or of several, to a worker, which holds it in its next attempt; None if there
+        is none.
 
-        So that no program is compiled twice, it is a run of a rung in `compiled`, whose programs the worker has; if
-        there is none, of a rung that no process is running; else any. Of several, the first in the order of the ladder.
+        So that nothing is compiled twice, it is a run of a program in `compiled`, which the worker has; if there is
+        none, of a program that no process is running; else any. Of several, the first in the order of the ladder: of
+        several ladders, rung by rung.
 
         `rungs`, `seeds`, `threads` and `devices` (of the run's execution) limit which runs may be held; tuning runs
-        have a seed of their own, which `seeds` does not limit. `environment` must be JSON; its "code", a text or a
-        table of "lrurun", "commit" and "dirty", is the code version shown with the run, its "numerics" the numerics
-        version.
+        have a seed of their own, which `seeds` does not limit. `programs` is ladder key -> rung -> name of its program;
+        without it, a rung of any of the ladders is one program, of this name. `environment` must be JSON; its "code", a
+        text or a table of "lrurun", "commit" and "dirty", is the code version shown with the run, its "numerics" the
+        numerics version.
 
         Raises LaterVersionError if the run began with a later numerics version.
         """
         given: dict[str, Any] = {"rungs": rungs, "seeds": seeds, "threads": threads, "devices": devices}
         given = {name: value for name, value in given.items() if value is not None}
         values = {name: value if isinstance(value, int) else list(value) for name, value in given.items()}
-        values["compiled"] = list(compiled)
         # Built before the transaction, so that other processes wait for less.
         statement = _holding(frozenset(given))
         given_values = {f"given_{name}": value for name, value in values.items()}
-        return self._hold(ladder_key, statement, given_values, owner, dict(environment or {}), [])
+        ladder_keys = [ladder_key] if isinstance(ladder_key, str) else list(ladder_key)
+        programs_of = _Programs(ladder_keys, programs or {}, frozenset(compiled))
+        return self._hold(programs_of, statement, given_values, owner, dict(environment or {}), [])
 
     @retried
     def _hold(
         self,
-        ladder_key: str,
+        programs: _Programs,
         statement: Any,
         given: dict[str, Any],
         owner: Owner,
@@ -211,7 +214,8 @@ class Queue(Handle):
         """Hold a run by the statement and the values `given` to it; `tried` has the times of the tries before, and gets
         the time of this one."""
         with self._writing() as connection:
-            values = {"ladder_number": self._ladder_number(connection, ladder_key), **given}
+            numbers = {key: self._ladder_number(connection, key) for key in programs.ladder_keys}
+            values = {**programs.values(connection, numbers), **given}
             if (earlier := _already_held(connection, owner, tried)) is not None:
                 return earlier
             taken = connection.execute(statement, values).one_or_none()
@@ -315,10 +319,49 @@ def _supersede(connection: Connection, old: int, new: int) -> None:
     )
 
 
+class _Programs(Struct, frozen=True):
+    """Which programs the rungs of some ladders have, for the statement that gives a run to a worker."""
+
+    ladder_keys: Sequence[str]
+    names: Mapping[str, Mapping[str, str]]
+    """Ladder key -> rung -> its program."""
+    compiled: frozenset[str]
+    """The programs that the worker has."""
+
+    def values(self, connection: Connection, numbers: Mapping[str, int]) -> dict[str, list[Any]]:
+        """The values of the statement: the ladders, and their rungs whose program the worker has, or a process runs.
+
+        Args:
+            numbers: ladder key -> its number.
+        """
+        keys, member = {number: key for key, number in numbers.items()}, ladder_runs.c
+        query = select(member.ladder, member.rung).distinct().join(runs, runs.c.number == member.run)
+        query = query.where(runs.c.state == "running", among(member.ladder, keys))
+        running = {self._of(keys[row.ladder], row.rung) for row in connection.execute(query)}
+        programs = [
+            (f"{number}:{rung}", self._of(key, rung))
+            for key, number in numbers.items()
+            for rung in {*self.names.get(key, ()), *self.compiled, *running}
+        ]
+        return {
+            "given_ladders": list(keys),
+            "given_compiled": [rung for rung, program in programs if program in self.compiled],
+            "given_running": [rung for rung, program in programs if program in running],
+        }
+
+    def _of(self, key: str, rung: str) -> str:
+        return self.names.get(key, {}).get(rung, rung)
+
+
+def _program_of(member: Any) -> Any:
+    """The rung of a ladder in the lists of `_Programs`."""
+    return cast(member.c.ladder, Text) + ":" + member.c.rung
+
+
 @functools.cache
 def _holding(given: frozenset[str]) -> Any:
     """The statement that gives a run to a worker, as `Queue.hold` describes, of which these limits are given."""
-    member, other_member, other = ladder_runs, ladder_runs.alias("other_member"), runs.alias("other")
+    member = ladder_runs
     queue = (
         select(runs.c.number)
         .join(member, member.c.run == runs.c.number)
@@ -332,12 +375,9 @@ def _holding(given: frozenset[str]) -> Any:
     for setting in ("threads", "devices"):
         if setting in given:
             queue = queue.where(json_number(EXECUTION, setting) == bindparam(f"given_{setting}"))
-    ladder = bindparam("ladder_number", type_=Integer)
-    running = select(other_member.c.rung).join(other, other.c.number == other_member.c.run)
-    running = running.where(other.c.state == "running", other_member.c.ladder == ladder)
-    is_compiled = among_given(member.c.rung, "given_compiled")
-    turn = case((is_compiled, 0), (member.c.rung.not_in(running), 1), else_=2)
-    queue = queue.where(member.c.ladder == ladder).order_by(turn, member.c.position, member.c.id)
+    program = _program_of(member)
+    turn = case((among_given(program, "given_compiled"), 0), (among_given(program, "given_running"), 2), else_=1)
+    queue = queue.where(among_given(member.c.ladder, "given_ladders")).order_by(turn, member.c.position, member.c.id)
     queue = queue.with_for_update(of=runs, key_share=True, skip_locked=True)
     return (
         update(runs)

@@ -20,15 +20,19 @@ from lrurun.ledger.database.schema import (
     checkpoints,
     eigenvalues,
     events,
+    exclusions,
+    hidden,
     ladder_runs,
     ladders,
     metric_keys,
     metrics,
     runs,
+    tags,
 )
 from lrurun.ledger.database.sql import among, json_names, now
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.heartbeat import same_machine
+from lrurun.ledger.names import present_name
 from lrurun.ledger.rows import (
     build,
     build_attempt,
@@ -47,6 +51,7 @@ from lrurun.ledger.values import (
     Attempt,
     Checkpoint,
     Event,
+    Exclusion,
     GroupMean,
     LadderInstance,
     Owner,
@@ -58,6 +63,7 @@ from lrurun.ledger.values import (
 from lrurun.ledger.where.sql import in_order, where
 
 if TYPE_CHECKING:
+    from lrurun.ledger.part import Part
     from lrurun.ledger.values import ValueType
     from lrurun.ledger.where.grammar import Condition
 
@@ -88,8 +94,23 @@ class Reader(Handle):
             return [ladder_instance(row) for row in connection.execute(query)]
 
     @retried
+    def ladders_of(self, part: Part) -> list[LadderInstance]:
+        """The instances of a part of the ledger, oldest first: those that are named, or all, with a run that meets the
+        condition."""
+        query = select(ladders).order_by(ladders.c.id)
+        if part.instances:
+            query = query.where(among(ladders.c.key, (instance.key for instance in part.instances)))
+        if part.condition is not None:
+            members = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
+            query = query.where(
+                ladders.c.id.in_(select(ladder_runs.c.ladder).select_from(members).where(part.of_runs()))
+            )
+        with self._reading() as connection:
+            return [ladder_instance(row) for row in connection.execute(query)]
+
+    @retried
     def latest_ladder(self) -> LadderInstance | None:
-        """The ladder instance of which a run was begun last; studies do not count."""
+        """The ladder instance of which a run was begun last; hidden ones and studies do not count."""
         query = (
             select(ladders)
             .join(ladder_runs, ladder_runs.c.ladder == ladders.c.id)
@@ -97,15 +118,22 @@ class Reader(Handle):
             .where(ladders.c.kind.in_(LADDER_KINDS))
             .order_by(attempts.c.started_at.desc(), ladders.c.id.desc())
         )
+        if hidden.name not in self.database.lacking:
+            query = query.where(ladders.c.id.not_in(select(hidden.c.ladder)))
         with self._reading() as connection:
             row = connection.execute(query.limit(1)).one_or_none()
             return None if row is None else ladder_instance(row)
 
     @retried
-    def latest_run(self) -> str | None:
-        """The id of the run that was begun last."""
+    def latest_run(self, ladder_key: str | None = None) -> str | None:
+        """The id of the run that was begun last, of all or of an instance (a key)."""
         query = select(runs.c.id).join(attempts, attempts.c.run == runs.c.number).order_by(attempts.c.started_at.desc())
         with self._reading() as connection:
+            if ladder_key is not None:
+                number = self._ladder_number(connection, ladder_key)
+                query = query.join(ladder_runs, ladder_runs.c.run == runs.c.number).where(
+                    ladder_runs.c.ladder == number
+                )
             return connection.execute(query.limit(1)).scalar_one_or_none()
 
     @retried
@@ -118,6 +146,17 @@ class Reader(Handle):
                 return ladder_instance(row)
             full_key = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
             return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == full_key)).one())
+
+    def runs_of(self, names: Iterable[str]) -> list[Run]:
+        """The runs of ladder instances, as `ladder` finds them by these names, in the order of their rungs."""
+        found: dict[str, Run] = {}
+        for instance in map(self.ladder, names):
+            placed = [
+                (min(each.position for each in run.memberships if each.ladder_key == instance.key), run.id, run)
+                for run in self.runs(instance.key)
+            ]
+            found |= {run_id: run for _, run_id, run in sorted(placed, key=itemgetter(0, 1))}
+        return list(found.values())
 
     @retried
     def runs(
@@ -158,9 +197,13 @@ class Reader(Handle):
         descending: bool = False,
         ladder: str | None = None,
         limit: int | None = None,
+        part: Part | None = None,
     ) -> list[str]:
-        """The ids of runs, superseded ones included, of a ladder (a name), that meet a condition, in an order."""
+        """The ids of runs, superseded ones included, of a ladder (a name) and in a part, that meet a condition, in an
+        order."""
         query = in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
+        if part is not None:
+            query = query.where(part.of_runs())
         if condition is not None:
             query = query.where(where(condition))
         if ladder is not None:
@@ -179,9 +222,11 @@ class Reader(Handle):
             yield from (by_id[run_id] for run_id in batch if run_id in by_id)
 
     @retried
-    def count_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
-        """The number of runs, or of those in a ladder (a name); `superseded` as in `runs`."""
+    def count_runs(self, ladder: str | None = None, *, superseded: bool = True, part: Part | None = None) -> int:
+        """The number of runs, or of those in a ladder (a name) and in a part; `superseded` as in `runs`."""
         query = select(func.count()).select_from(runs)
+        if part is not None:
+            query = query.where(part.of_runs())
         if ladder is not None:
             query = query.where(columns.in_ladder(ladder))
         if not superseded:
@@ -190,11 +235,31 @@ class Reader(Handle):
             return int(connection.execute(query).scalar_one())
 
     @retried
-    def names_of(self, field: Literal["ladder", "rung", "task"]) -> list[str]:
-        """The names of the ladders, rungs or tasks that have runs."""
-        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[field]
+    def tagged(self) -> dict[str, list[str]]:
+        """Tag -> the ids of its runs, newest first; tags in the order of the alphabet."""
+        query = select(tags.c.name, runs.c.id).join(runs, runs.c.number == tags.c.run)
+        by_tag: dict[str, list[str]] = {}
+        with self._reading() as connection:
+            for name, run in connection.execute(query.order_by(tags.c.name, runs.c.number.desc())):
+                by_tag.setdefault(name, []).append(run)
+        return by_tag
+
+    @retried
+    def exclusions(self) -> list[Exclusion]:
+        """The runs that reports leave out, the newest exclusion first."""
+        query = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
+        query = query.join(runs, runs.c.number == exclusions.c.run)
+        query = query.order_by(exclusions.c.time.desc(), runs.c.number.desc())
+        with self._reading() as connection:
+            return [build(Exclusion, row) for row in connection.execute(query)]
+
+    @retried
+    def names_of(self, field: Literal["instance", "ladder", "rung", "task"]) -> list[str]:
+        """The names of the instances, ladders, rungs or tasks that have runs."""
+        of_ladders = {"instance": ladders.c.short_name, "ladder": ladders.c.name}
+        column = (of_ladders | {"rung": ladder_runs.c.rung, "task": runs.c.task})[field]
         query = select(column).distinct().order_by(column)
-        if field == "ladder":
+        if field in of_ladders:
             query = query.where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
@@ -262,6 +327,30 @@ class Reader(Handle):
             number = self._run_number(connection, run_id)
             query = select(attempts, ENVIRONMENT.label("environment")).where(attempts.c.run == number)
             return [build_attempt(run_id, row) for row in connection.execute(query.order_by(attempts.c.n))]
+
+    def attempts_by_run(self, run_ids: Sequence[str]) -> dict[str, list[Attempt]]:
+        """Run id -> its attempts, in order, for those of the runs that have some. Read as `each` does; attempts may
+        share an environment."""
+        by_run: dict[str, list[Attempt]] = {}
+        for start in range(0, len(run_ids), BATCH):
+            for attempt in self._attempts_of_runs(run_ids[start : start + BATCH]):
+                by_run.setdefault(attempt.run, []).append(attempt)
+        return by_run
+
+    @retried
+    def _attempts_of_runs(self, run_ids: Sequence[str]) -> list[Attempt]:
+        chosen = runs.join(attempts, attempts.c.run == runs.c.number)
+        of_runs = among(runs.c.id, run_ids)
+        with self._reading() as connection:
+            environments = select(attempts.c.environment_id).distinct().select_from(chosen).where(of_runs)
+            shared = read_shared(connection, connection.execute(environments).scalars())
+            query = (
+                select(runs.c.id, attempts).select_from(chosen).where(of_runs).order_by(attempts.c.run, attempts.c.n)
+            )
+            return [
+                build(Attempt, row, run=row.id, environment=shared[row.environment_id][1])
+                for row in connection.execute(query.order_by(attempts.c.run, attempts.c.n))
+            ]
 
     @retried
     def attempts_of(self, owner: Owner) -> list[Attempt]:
@@ -474,6 +563,16 @@ class Reader(Handle):
             return {**by_rung, None: build(RemainingWork, ladder_total, steps=int(ladder_total.steps))}
 
     @retried
+    def work_of_several(self, ladder_keys: Sequence[str]) -> tuple[dict[str, int], RemainingWork]:
+        """State -> number of runs of some ladders, and their remaining work. A run that several have counts once."""
+        with self._reading() as connection:
+            numbers = {"ladders": [self._ladder_number(connection, key) for key in ladder_keys]}
+            counts: dict[str, int] = dict(connection.execute(progress.COUNTS_OF_SEVERAL, numbers).all())
+            rows: Iterable[Row[Any]] = connection.execute(progress.REMAINING_OF_SEVERAL, numbers)
+            (row,) = rows
+            return counts, build(RemainingWork, row, steps=int(row.steps))
+
+    @retried
     def clock(self) -> float:
         """The ledger's clock, by which times are recorded: seconds since 1970."""
         with self._reading() as connection:
@@ -544,10 +643,17 @@ def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement
     values = connection.execute(matches).scalars().all()
     if not values or not text:
         hint = "see `lrurun runs`"
+        if (
+            noun == "run"
+            and connection.execute(select(ladders.c.id).where(ladders.c.short_name == prefix.strip())).first()
+        ):
+            hint = f"it is the name of an instance: lrurun runs --instance {prefix.strip()} lists its runs"
         if noun == "ladder instance":
             short_names = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
             suggestion = nearest(prefix, short_names)
             hint = f"did you mean {suggestion!r}? see `lrurun status`" if suggestion else "see `lrurun status`"
+            if (now := present_name(connection, prefix.strip())) is not None:
+                hint = f"it was renamed, and is now {now}"
         raise NotFoundError(f"no {noun} {prefix!r} in this ledger", hint)
     if len(values) > 1:
         listed = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")

@@ -1,4 +1,4 @@
-"""A lost ledger is made again from the run files and ladder files in a runs folder.
+"""A lost ledger is made again from the run files, ladder files and removal records in a runs folder.
 
 Imported runs have no such files: they are imported again from where they are.
 """
@@ -18,7 +18,16 @@ from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger.database import implementation
 from lrurun.ledger.database.schema import LACKING, SCHEMA
 from lrurun.ledger.ledger import Ledger
-from lrurun.ledger.run_files import LADDERS_FOLDER, RUN_FILE, Head, LadderFile, RunFile, decode
+from lrurun.ledger.run_files import (
+    LADDERS_FOLDER,
+    REMOVALS_FOLDER,
+    RUN_FILE,
+    Head,
+    LadderFile,
+    RemovalRecord,
+    RunFile,
+    decode,
+)
 from lrurun.server import Location
 
 R = TypeVar("R", bound=Head)
@@ -59,10 +68,12 @@ def rebuild(path: Location, runs: Path) -> Rebuilt:
             return paths.inside(runs, folder).is_dir()
         return False
 
+    removal_paths = _sorted(sorted((runs / REMOVALS_FOLDER).glob("*.json")), problems)
+    removal_records = _read(removal_paths, RemovalRecord, problems)
     run_files = _read(run_paths, RunFile, problems)
     ladder_files = _read(ladder_paths, LadderFile, problems)
     with implementation(path).making(path) as new, Ledger.open(new) as ledger:
-        refused = ledger.restore(run_files, ladder_files, has_checkpoint)
+        refused = ledger.restore(run_files, ladder_files, removal_records, has_checkpoint)
         problems += [f"{runs / file}: left out: {why}" for file, why in refused.items()]
         problems += [
             f"{older}: not used: an older record of this run, which was trained again after its ledger was lost; "
@@ -86,16 +97,23 @@ class _Ladder(Struct):
     key: str
 
 
+class _Removal(Struct):
+    key: str
+
+
 class _Named(Head, frozen=True, kw_only=True):
-    """A run file or a ladder file, of which only the name is read."""
+    """A run file, a ladder file or a removal record, of which only the name is read."""
 
     run: _Run | None = None
     ladder: _Ladder | None = None
+    removal: _Removal | None = None
 
     @property
     def name(self) -> str:
-        """The id of the run, or the key of the ladder instance."""
-        return self.run.id if self.run else self.ladder.key if self.ladder else "nothing"
+        """The id of the run, or the key of the ladder instance or of the removal."""
+        if self.run:
+            return self.run.id
+        return next((file.key for file in (self.ladder, self.removal) if file), "nothing")
 
 
 def _sorted(files: list[Path], problems: list[str]) -> list[Path]:

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from sqlalchemy import Connection, Table, exists, insert, select, update
 from sqlalchemy.exc import DataError, IntegrityError
 
-from lrurun.errors import LedgerError
+from lrurun.errors import LedgerError, NotFoundError
 from lrurun.ledger.attempt import columns_of_result
 from lrurun.ledger.database.schema import (
     attempts,
@@ -19,10 +19,13 @@ from lrurun.ledger.database.schema import (
     eigenvalues,
     events,
     exclusions,
+    hidden,
     item_results,
     ladder_runs,
     ladders,
     metrics,
+    removals,
+    removed_runs,
     runs,
     tags,
 )
@@ -33,6 +36,7 @@ from lrurun.ledger.queue import add_memberships
 from lrurun.ledger.reading import Reader
 from lrurun.ledger.rows import (
     Document,
+    build,
     clean,
     code_version,
     ladder_instance,
@@ -43,18 +47,22 @@ from lrurun.ledger.rows import (
     pack_result,
     share,
     to_real,
+    unpack,
 )
 from lrurun.ledger.run_files import (
     LADDERS_FOLDER,
+    REMOVALS_FOLDER,
     RUN_FILE,
     CurveValues,
     LadderFile,
     MembershipRow,
     PackedItems,
+    RemovalRecord,
+    RemovedPlace,
     RunFile,
     RunRow,
 )
-from lrurun.ledger.values import Event
+from lrurun.ledger.values import Event, Hidden, Removal
 
 
 class Restoring(Reader, Items):
@@ -100,34 +108,62 @@ class Restoring(Reader, Items):
             query = select(table.id, runs.c.id, table.rung, table.stage, table.position)
             query = query.join(runs, runs.c.number == table.run).where(table.ladder == number).order_by(table.id)
             memberships = [MembershipRow(*row) for row in connection.execute(query)]
+            flag = None
+            if hidden.name not in self.database.lacking:
+                flag = connection.execute(select(hidden).where(hidden.c.ladder == number)).one_or_none()
         return LadderFile(
             number=number,
             ladder=self.ladder(key),
             events=self.events(ladder_key=key, of_runs=False),
             memberships=memberships,
+            hidden=None if flag is None else build(Hidden, flag),
         )
+
+    @retried
+    def removal_record(self, key: str) -> RemovalRecord:
+        """The removal record of a removal (a key).
+
+        Raises:
+            NotFoundError: there is no such removal.
+        """
+        with self._reading() as connection:
+            row = connection.execute(select(removals).where(removals.c.key == key)).one_or_none()
+            if row is None:
+                raise NotFoundError(f"no removal {key!r} in {self.path}")
+            query = select(*(removed_runs.c[name] for name in RemovedPlace.__struct_fields__))
+            query = query.where(removed_runs.c.removal == row.id).order_by(*removed_runs.primary_key)
+            places = [RemovedPlace(*place) for place in connection.execute(query)]
+            files = None if row.files is None else unpack(row.files)
+        return RemovalRecord(number=row.id, removal=build(Removal, row), runs=places, files=files)
 
     def restore(
         self,
         run_files: Iterable[RunFile],
         ladder_files: Iterable[LadderFile],
+        removal_records: Iterable[RemovalRecord],
         has_checkpoint: Callable[[str], bool],
     ) -> dict[str, str]:
-        """Adds runs and ladder instances to an empty ledger, in this order, in one transaction.
+        """Adds runs, ladder instances and removals to an empty ledger, in this order, in one transaction.
 
-        Running runs become interrupted. `has_checkpoint` says whether a checkpoint is at its path in the runs folder;
-        others are left out. Returns the files that are left out because no reader would understand their rows or they
-        contradict themselves or others: their paths in the runs folder, with the reasons.
+        Running runs become interrupted; runs that were forgotten, and of which files remain, do not come back.
+        `has_checkpoint` says whether a checkpoint is at its path in the runs folder; others are left out. Returns the
+        files that are left out because no reader would understand their rows or they contradict themselves or others:
+        their paths in the runs folder, with the reasons.
         """
         refused: dict[str, str] = {}
         numbers: dict[str, int] = {}
         event_rows: list[tuple[int, dict[str, Any]]] = []
+        removed = list(removal_records)
+        forgotten = _forgotten(removed)
         with self._writing() as connection:
             if any(connection.execute(select(table).limit(1)).first() for table in (runs, ladders)):
                 raise LedgerError(
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
             for run_file in run_files:
+                if run_file.run.created_at < forgotten.get(run_file.run.id, 0.0):
+                    refused[f"{run_file.run.id}/{RUN_FILE}"] = "it was forgotten; lrurun ledger gc removes the rest"
+                    continue
                 try:
                     with connection.begin_nested():
                         number = self._restore_run(connection, run_file, has_checkpoint)
@@ -152,6 +188,9 @@ class Restoring(Reader, Items):
                             ladders, instance, spec=pack(msgspec.to_builtins(instance.spec)), short_name=short_name
                         )
                         inserted = connection.execute(insert(ladders).values(row).returning(ladders)).one()
+                        if ladder_file.hidden is not None:
+                            flag = _row(hidden, ladder_file.hidden, ladder=inserted.id)
+                            connection.execute(insert(hidden).values(flag))
                         ladder_instance(inserted)
                         rows = [(event.id, _event_row(event, ladder=inserted.id)) for event in ladder_file.events]
                         restored = [
@@ -168,6 +207,12 @@ class Restoring(Reader, Items):
             if memberships:
                 add_memberships(connection, _in_order(memberships))
             _insert(connection, events, _in_order(event_rows))
+            for removal_record in removed:
+                try:
+                    with connection.begin_nested():
+                        _restore_removal(connection, removal_record)
+                except _REFUSED as error:
+                    refused[f"{REMOVALS_FOLDER}/{removal_record.removal.key}.json"] = _why(error)
         return refused
 
     def _restore_run(self, connection: Connection, file: RunFile, has_checkpoint: Callable[[str], bool]) -> int:
@@ -240,6 +285,23 @@ class Restoring(Reader, Items):
             row = {"run": number, "why": clean(run.excluded), "time": max(times, default=run.created_at)}
             _insert(connection, exclusions, [row])
         return number
+
+
+def _forgotten(removed: Iterable[RemovalRecord]) -> dict[str, float]:
+    """Id of each run that was forgotten, and of which files remain -> when."""
+    return {
+        place.run: file.removal.time
+        for file in removed
+        if file.removal.kind == "forgotten" and file.removal.finished_at is None
+        for place in file.runs
+    }
+
+
+def _restore_removal(connection: Connection, file: RemovalRecord) -> None:
+    files = None if file.files is None else pack(file.files)
+    statement = insert(removals).values(_row(removals, file.removal, files=files)).returning(removals.c.id)
+    number = connection.execute(statement).scalar_one()
+    _insert(connection, removed_runs, [_row(removed_runs, place, removal=number) for place in file.runs])
 
 
 def _packed(pairs: list[tuple[float, float]] | None) -> str | None:

@@ -1,4 +1,5 @@
-"""Run files and ladder files: what the ledger knows of a run or of a ladder instance, as files in the runs folder.
+"""Run files, ladder files and removal records: what the ledger knows of a run, of a ladder instance, and of runs that
+were removed, as files in the runs folder.
 
 A ledger that is lost is made again from them, see `rebuilding`.
 """
@@ -13,7 +14,7 @@ from msgspec import Struct, field
 
 from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.rows import pack
-from lrurun.ledger.values import Attempt, Checkpoint, Event, LadderInstance, Run
+from lrurun.ledger.values import Attempt, Checkpoint, Event, Hidden, LadderInstance, Removal, Run
 
 
 class CurveValues(Struct, frozen=True):
@@ -92,12 +93,38 @@ class LadderFile(Head, frozen=True, kw_only=True):
     """The events of the ladder, without events of its runs: the ladder as it was run, the command, the
     sequential design and its looks."""
     memberships: list[MembershipRow] = field(name="places")
+    hidden: Hidden | None = None
+    """None if lists have it."""
+
+
+class RemovedPlace(Struct, frozen=True):
+    """A place in an instance that a removed run had."""
+
+    run: str
+    ladder_key: str
+    rung: str
+    stage: str
+    instance: str
+    task: str
+    seed: int
+    state: str
+
+
+class RemovalRecord(Head, frozen=True, kw_only=True):
+    """A removal record: runs that were removed together."""
+
+    removal: Removal
+    runs: list[RemovedPlace]
+    files: dict[str, Any] | None = None
+    """The files that go with the runs."""
 
 
 RUN_FILE = "run.json"
 """The name of a run file, in the folder of the run."""
 LADDERS_FOLDER = "ladders"
 """The folder of the ladder files in the runs folder; their names are the keys of the instances."""
+REMOVALS_FOLDER = "removals"
+"""The folder of the removal records in the runs folder; their names are the keys of the removals."""
 
 R = TypeVar("R", bound=Head)
 

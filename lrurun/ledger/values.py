@@ -22,6 +22,9 @@ REQUEST = "asked"
 DOCUMENTS = "documents"
 """Kind of the event of an instance that records its ladder and recipe."""
 
+RENAMED = "renamed"
+"""Kind of the event of an instance that records its earlier short name."""
+
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
 
@@ -214,6 +217,10 @@ class StateSummary(Struct, frozen=True, kw_only=True):
     """How many runs have such a score."""
     speeds: list[float]
     """Steps per second of the runs that have recorded a speed."""
+    created_at: float
+    """When the newest of the runs was created."""
+    finished_at: float | None
+    """When the last of them finished."""
     first_config: int
     """The smallest `config_id` of the runs."""
     last_config: int
@@ -313,6 +320,14 @@ class HeldRun(Struct, frozen=True, kw_only=True):
 
     run: Run
     attempt: int
+
+
+class Exclusion(Struct, frozen=True, kw_only=True):
+    """A run that reports leave out."""
+
+    run: str
+    why: str
+    time: float
 
 
 class Hidden(Struct, frozen=True, kw_only=True):

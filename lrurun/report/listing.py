@@ -82,6 +82,16 @@ class Choice:
         return self._condition
 
     @property
+    def sort(self) -> str | None:
+        """The name by which runs are sorted; None: newest first."""
+        return self._sort
+
+    @property
+    def descending(self) -> bool:
+        """Whether the largest value comes first."""
+        return self._descending
+
+    @property
     def is_all(self) -> bool:
         """Whether every run is asked for."""
         return self._condition is None
@@ -92,7 +102,7 @@ class Choice:
             return ""
         hints = []
         wanted = {(c.name, c.text) for c in grammar.comparisons(self._condition) if c.operator == "="}
-        fields: tuple[Literal["ladder", "rung", "task"], ...] = ("ladder", "rung", "task")
+        fields: tuple[Literal["instance", "ladder", "rung", "task"], ...] = ("instance", "ladder", "rung", "task")
         for field in fields:
             existing = ledger.names_of(field) if field in dict(wanted) else []
             for text in sorted(text for name, text in wanted if name == field and text not in existing):

@@ -1,4 +1,7 @@
-"""Writes run files and ladder files when what they hold changes: `lrurun ledger rebuild` makes a ledger of them."""
+"""Writes run files, ladder files and removal records when what they hold changes.
+
+`lrurun ledger rebuild` makes a ledger of them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import files, paths
-from lrurun.console import no_progress
+from lrurun.console import no_progress, warn
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.ledger import Ledger
-from lrurun.ledger.run_files import LADDERS_FOLDER, RUN_FILE, encode
+from lrurun.ledger.run_files import LADDERS_FOLDER, REMOVALS_FOLDER, RUN_FILE, encode
 from lrurun.runner.storage import storage_for
 from lrurun.server import Location
 
@@ -68,19 +71,36 @@ def keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
         ledger.event("record", f"the record of the ladder is not written: {error}", ladder=key)
 
 
+def keep_removal(ledger: Ledger, runs: Path, key: str) -> None:
+    """Writes the file of a removal, if there is a runs folder. That it could not be written is a warning."""
+    if not runs.is_dir() and not paths.is_mirror(runs):
+        return
+    try:
+        path = paths.inside(runs, REMOVALS_FOLDER, f"{key}.json")
+        _write(runs, path, encode(ledger.removal_record(key)))
+    except LedgerError:
+        raise
+    except (OSError, LrurunError) as error:
+        warn(f"the record of the removal {key} is not written: {error}")
+
+
 def keep_all(
     ledger: Ledger,
     runs: Path,
     run_ids: Sequence[str],
     ladder_keys: Iterable[str],
     progress: Progress = no_progress,
+    *,
+    removal_keys: Iterable[str] = (),
 ) -> None:
-    """Writes the files of these runs and ladder instances."""
+    """Writes the files of these runs, ladder instances and removals."""
     for done, run_id in enumerate(run_ids):
         progress("writing the records of runs", done, len(run_ids))
         keep_run(ledger, runs, run_id)
     for key in ladder_keys:
         keep_ladder(ledger, runs, key)
+    for key in removal_keys:
+        keep_removal(ledger, runs, key)
 
 
 class _Created(Struct):

@@ -113,7 +113,7 @@ def _needs(run: Run) -> Needs:
 
 
 class SelectedRuns:
-    """The runs of a selection, in the ledger.
+    """The runs of a selection, in the ledger; of a sweep, those of the selections of all its instances.
 
     On a node, runs that had failed before are left to the command that started this one.
     """
@@ -124,8 +124,15 @@ class SelectedRuns:
         work: Work,
         selection: RunSelection,
         say: Callable[[str], None],
+        others: Sequence[RunSelection] = (),
     ) -> None:
-        self.ledger, self.work, self.say, self.selection = ledger, work, say, selection
+        """
+        Args:
+            selection: of the instance `work.ladder`.
+            others: one for each of `work.others`.
+        """
+        self.ledger, self.work, self.say = ledger, work, say
+        self._selections = dict(zip(work.ladders, [selection, *others], strict=True))
         self.needs: dict[str, Needs] = {}
         """Run id -> what its worker must have."""
         self.hang_after_seconds = math.inf
@@ -140,8 +147,12 @@ class SelectedRuns:
         """Fingerprint -> run id."""
         self._earlier: dict[str, int] = {}
         """Run id -> how many of its attempts ended before this command: by number, because clocks may be set."""
-        self._tuning = selection.tuning()
-        """Rung -> its tuning, while it is not over."""
+        self._tuning = {
+            (ladder, rung): tuning
+            for ladder, chosen in self._selections.items()
+            for rung, tuning in chosen.tuning().items()
+        }
+        """(Ladder key, rung) -> its tuning, while it is not over."""
         self._left: set[str] = set()
         """Ids of the runs that are left alone, because they had failed before."""
         self._superseded: set[str] = set()
@@ -151,7 +162,9 @@ class SelectedRuns:
 
     def enqueue(self) -> None:
         """Queues the first runs: of tuning where there is any, else the final ones."""
-        self._enqueue([planned for tuning in self._tuning.values() for planned in tuning.runs] + self.selection.final())
+        for ladder, selection in self._selections.items():
+            tuning = [planned for (key, _), rung in self._tuning.items() if key == ladder for planned in rung.runs]
+            self._enqueue(ladder, tuning + selection.final())
 
     def load(self) -> list[Run]:
         """Reads all runs, without their settings.
@@ -247,13 +260,13 @@ class SelectedRuns:
         if stopped:
             self.ledger.requeue(stopped)
             self.refresh(stopped)
-        for rung in list(self._tuning):
-            self._finish_tuning(rung)
+        for ladder, rung in list(self._tuning):
+            self._finish_tuning(ladder, rung)
 
     def _stopped(self) -> list[Run]:
         return self.in_state("interrupted") + self.in_state("failed")
 
-    def _enqueue(self, planned: list[PlannedRun]) -> None:
+    def _enqueue(self, ladder: str, planned: list[PlannedRun]) -> None:
         self.enqueued += 1
         # a search may try a point again
         unique: dict[tuple[str, str, str], PlannedRun] = {}
@@ -265,7 +278,7 @@ class SelectedRuns:
         self._superseded |= {run.fingerprint for run in repeated}
         states: dict[str, str] = {}
         for group, fresh in ((repeated, True), (known, False)):
-            for queued in self.ledger.enqueue(self.work.ladder, group, fresh=fresh) if group else []:
+            for queued in self.ledger.enqueue(ladder, group, fresh=fresh) if group else []:
                 self.needs[queued.id] = _needs(queued)
                 self.hang_after_seconds = min(self.hang_after_seconds, queued.execution.hang_after_seconds)
                 self._ids[queued.fingerprint] = queued.id
@@ -282,36 +295,41 @@ class SelectedRuns:
             self._earlier[run_id] = 0 if last is None else last.n - (last.ended_at is None)
         self.refresh(states)
 
-    def _unlink_outdated(self, rung: str, tuning: Collection[str], final: PlannedRun) -> None:
+    def _unlink_outdated(self, ladder: str, rung: str, tuning: Collection[str], final: PlannedRun) -> None:
         """Takes the runs out of a rung that follow from other results of its tuning.
 
         A tuning run that had failed, or was started over, may change what a search tries and which point is chosen.
         """
         settings = common_settings(final.config)
         outdated: dict[str, list[str]] = {}
-        for run in self.ledger.runs(self.work.ladder):
+        for run in self.ledger.runs(ladder):
             for membership in run.memberships:
-                if (membership.ladder_key, membership.rung) == (self.work.ladder, rung) and (
+                if (membership.ladder_key, membership.rung) == (ladder, rung) and (
                     run.id not in tuning if membership.stage == "tune" else common_settings(run.config) != settings
                 ):
                     outdated.setdefault(membership.stage, []).append(run.id)
         for stage, ids in outdated.items():
-            self.ledger.unlink(self.work.ladder, ids, rung, stage)
+            self.ledger.unlink(ladder, ids, rung, stage)
             count = plural(len(ids), "tuning run" if stage == "tune" else "run")
-            self.say(f"{rung}: no longer part of this ladder: {count} of another choice of tuning; still in the ledger")
+            name = self._name(ladder, rung)
+            self.say(f"{name}: no longer part of this ladder: {count} of another choice of tuning; still in the ledger")
 
-    def _finish_tuning(self, rung: str) -> None:
-        while more := self._finish_known(rung):
-            self._tuning[rung].runs += more
-            self._enqueue(more)
+    def _name(self, ladder: str, rung: str) -> str:
+        """A rung in messages: of a sweep, with its instance."""
+        return f"{self.ledger.ladder(ladder).short_name}: {rung}" if self.work.others else rung
 
-    def _finish_known(self, rung: str) -> list[PlannedRun]:
+    def _finish_tuning(self, ladder: str, rung: str) -> None:
+        while more := self._finish_known(ladder, rung):
+            self._tuning[ladder, rung].runs += more
+            self._enqueue(ladder, more)
+
+    def _finish_known(self, ladder: str, rung: str) -> list[PlannedRun]:
         """Queues the final runs of a rung if its tuning is over; else the tuning runs that follow from the results."""
-        selected = self._tuning[rung]
+        selected = self._tuning[ladder, rung]
         ids = [self._ids[run.fingerprint] for run in selected.runs]
         if not self._known.keys() >= set(ids):
             raise LrurunError(
-                f"{rung}: another command has started its tuning runs over",
+                f"{self._name(ladder, rung)}: another command has started its tuning runs over",
                 "when that is done, run this command again",
             )
         tuning = [self._known[run_id] for run_id in ids]
@@ -320,7 +338,7 @@ class SelectedRuns:
         results = [run.result if run.state == "done" else None for run in tuning]
         if more := selected.next(results):
             return more
-        del self._tuning[rung]
+        del self._tuning[ladder, rung]
         seeds = len({run.seed for run in selected.runs})
         point, final = selected.choose(results)
         if point is None:
@@ -329,10 +347,10 @@ class SelectedRuns:
             values = ", ".join(f"{path} = {setting(value)}" for path, value in point.items())
             text = f"{rung}: chosen on validation with {plural(seeds, 'seed')}: {values}"
         choice = {"rung": rung, "seeds": seeds, "point": point}
-        known = self.ledger.events(ladder_key=self.work.ladder, of_runs=False)
+        known = self.ledger.events(ladder_key=ladder, of_runs=False)
         if choice not in [event.payload for event in known if event.kind == "tuned"]:
-            self.ledger.event("tuned", text, choice, ladder=self.work.ladder)
-            self.say(text)
-        self._unlink_outdated(rung, {run.id for run in tuning}, final[0])
-        self._enqueue(final)
+            self.ledger.event("tuned", text, choice, ladder=ladder)
+            self.say(f"{self.ledger.ladder(ladder).short_name}: {text}" if self.work.others else text)
+        self._unlink_outdated(ladder, rung, {run.id for run in tuning}, final[0])
+        self._enqueue(ladder, final)
         return []

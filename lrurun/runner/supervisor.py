@@ -37,9 +37,9 @@ RELOAD_SECONDS = 60.0
 
 
 class LadderDisplay(Protocol):
-    """Shows the progress of a ladder; it reads the ledger itself."""
+    """Shows the progress of a ladder, or of the instances of a sweep; it reads the ledger itself."""
 
-    def update(self, ledger: Ledger, ladder: LadderInstance) -> object: ...
+    def update(self, ledger: Ledger, *ladders: LadderInstance) -> object: ...
 
     def say(self, text: str) -> None: ...
 
@@ -76,7 +76,7 @@ def while_busy(ledger: Ledger, say: Callable[[str], None], signals: Signals) -> 
 
 
 class Supervisor:
-    """One command's work on one ladder instance."""
+    """One command's work on one ladder instance, or on those of a sweep."""
 
     def __init__(
         self,
@@ -86,8 +86,14 @@ class Supervisor:
         display: LadderDisplay,
         signals: Signals,
         executor: Executor | None = None,
+        others: Sequence[RunSelection] = (),
     ) -> None:
-        """`executor` says where the workers run; None for this machine."""
+        """
+        Args:
+            selection: of the instance `work.ladder`.
+            executor: says where the workers run; None for this machine.
+            others: one for each of `work.others`.
+        """
         self.ledger, self.work, self.display, self.signals = ledger, work, display, signals
         self.owner = owner.this_process()
         self._runs_folder = _RunsFolder(work.runs)
@@ -95,9 +101,10 @@ class Supervisor:
         """When all runs were last read."""
         self._recorded = 0
         """How often runs had been queued when the file of the ladder was last written."""
-        self.instance = ledger.ladder(work.ladder)
+        self.instances = [ledger.ladder(key) for key in work.ladders]
+        self.instance = self.instances[0]
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
-        self.runs = SelectedRuns(ledger, work, selection, display.say)
+        self.runs = SelectedRuns(ledger, work, selection, display.say, others)
         if work.on_node:
             node.count_starts(ledger)
         self._task = node.task() if work.on_node else None
@@ -172,7 +179,7 @@ class Supervisor:
             self._reload()
         self.runs.advance()
         self._keep_ladder()
-        self.display.update(self.ledger, self.instance)
+        self.display.update(self.ledger, *self.instances)
         if self.runs.all_over():
             self._reload()
             if self.runs.all_over():
@@ -188,7 +195,7 @@ class Supervisor:
             self._recorded = self.runs.enqueued
             # a run that was started over has the memberships of the one before in other ladders too
             other_ladders = self.runs.ladder_keys if self.work.fresh else set()
-            for key in sorted(other_ladders | {self.instance.key}):
+            for key in sorted(other_ladders | set(self.work.ladders)):
                 run_files.keep_ladder(self.ledger, self.work.runs, key)
 
     def _reload(self) -> None:
@@ -240,7 +247,7 @@ class Supervisor:
         self._executor.stop(self.runs, self.signals, finished=False)
         try:
             self.ledger.reap(self.owner)
-            self.display.update(self.ledger, self.instance)
+            self.display.update(self.ledger, *self.instances)
         except UnreachableError:
             running = plural(len(self.runs.in_state("running")), "run")
             self.display.say(

@@ -4,7 +4,7 @@ answer: one JSON object a line."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,7 +35,12 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     data: Path
     """Folder of the task's prepared data; of a user's program, the folder in which it is started."""
     ladder: str
-    """Key of the ladder instance."""
+    """Key of the ladder instance; of a sweep, of the first one."""
+    others: Sequence[str] = []
+    """Keys of the other instances of a sweep, of which the same seeds are trained."""
+    programs: Mapping[str, Mapping[str, str]] = {}
+    """Key of an instance of a sweep -> rung -> a name of its program, which rungs share that are compiled to the same
+    functions. Without a sweep, each rung has one."""
     kind: RunKind
     """The kind of the runs."""
     rungs: Sequence[str]
@@ -52,6 +57,15 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     """Whether an executor started this command, on a node: it leaves when nothing is queued for it."""
     detach: bool = False
     """Whether the command returns when its executor has started: what fails then is an error."""
+
+    @property
+    def ladders(self) -> Sequence[str]:
+        """The keys of all instances."""
+        return [self.ladder, *self.others]
+
+    def program(self, ladder: str, rung: str) -> str:
+        """The name of a rung's program."""
+        return self.programs.get(ladder, {}).get(rung, rung)
 
 
 def work_on(

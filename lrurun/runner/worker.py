@@ -159,28 +159,29 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
     described = environment.record(needs.threads)
     compiled = deque[str](maxlen=COMPILED_KEPT)
 
-    def hold_next(rungs: Sequence[str]) -> HeldRun | None:
+    def hold_next(ladders: Sequence[str], rungs: Sequence[str]) -> HeldRun | None:
         return ledger.hold(
-            work.ladder,
+            ladders,
             process,
             rungs=rungs,
             seeds=work.seeds,
             threads=needs.threads,
             devices=needs.devices,
             compiled=compiled,
+            programs=work.programs,
             environment=described,
         )
 
     runs = work.runs
     while not (stop.requested or stop.refused):
         ledger.reap(process)
-        rung, held_runs = _hold(hold_next, work)
+        program, held_runs = _hold(hold_next, work)
         stop.idle = not held_runs
         if not held_runs:
             time.sleep(IDLE_SECONDS)
             continue
-        if rung not in compiled:
-            compiled.append(rung)
+        if program not in compiled:
+            compiled.append(program)
         with contextlib.ExitStack() as stack:
             for held in reversed(held_runs):
                 folder = inside(runs, held.run.id, str(held.attempt))
@@ -206,16 +207,19 @@ def _keep_log(ledger: Ledger, held: HeldRun, runs: Path, folder: Path) -> None:
         ledger.event("log", text, run=held.run.id, attempt=held.attempt)
 
 
-def _hold(hold_next: Callable[[Sequence[str]], HeldRun | None], work: Work) -> tuple[str, list[HeldRun]]:
-    """A rung and the next queued run of it, or several that are trained together; no run if none is queued."""
-    first = hold_next(work.rungs)
+def _hold(hold_next: Callable[[Sequence[str], Sequence[str]], HeldRun | None], work: Work) -> tuple[str, list[HeldRun]]:
+    """A program and the next queued run of it, or several of one instance and rung, which are trained together; no run
+    if none is queued."""
+    first = hold_next(work.ladders, work.rungs)
     if first is None:
         return "", []
     held_runs = [first]
-    membership = next(member for member in first.run.memberships if member.ladder_key == work.ladder)
-    while len(held_runs) < work.pack and membership.stage == "train" and (held := hold_next([membership.rung])):
+    # a run that instances of a sweep share has the same program in each of them
+    membership = next(member for member in first.run.memberships if member.ladder_key in work.ladders)
+    ladder, rung = membership.ladder_key, membership.rung
+    while len(held_runs) < work.pack and membership.stage == "train" and (held := hold_next([ladder], [rung])):
         held_runs.append(held)
-    return membership.rung, held_runs
+    return work.program(ladder, rung), held_runs
 
 
 def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:

@@ -338,8 +338,10 @@ def remaining_folders(ledger: Ledger) -> set[str]:
 
 def _remove_files(ledger: Ledger, places: Places, key: str, progress: Progress) -> bool:
     """Removes the files of a removal; whether it is finished then."""
+    from lrurun.runner import run_files
     from lrurun.runner.storage import storage_for
 
+    run_files.keep_removal(ledger, places.runs, key)
     files, run_ids = ledger.removal_files(key)
     run_ids = [run_id for run_id in run_ids if paths.is_run_id(run_id)]
     runs, storage = places.runs, storage_for(places.runs)
@@ -370,6 +372,7 @@ def _remove_files(ledger: Ledger, places: Places, key: str, progress: Progress) 
         )
         return False
     ledger.finish_removal(key, files.bytes)
+    run_files.keep_removal(ledger, places.runs, key)
     return True
 
 

@@ -26,10 +26,17 @@ def plan_to_train(places: Places, request: LadderRequest) -> planning.Plan:
         UsageError: an unknown name, a value or a file that is wrong, or runs that were imported, also if their file is
             not here: then the ledger knows them.
     """
+    from lrurun import paths
+    from lrurun.instances import documents
+
     try:
         return request.plan()
-    except UsageError:
+    except UsageError as error:
         refuse_imported(places, request.task)
+        if not paths.is_path(request.task) and request.task not in paths.names("recipes"):
+            with read(places) as ledger:
+                hint = "lrurun resume --instance {0} finishes it, lrurun plan --instance {0} shows what remains"
+                documents.refuse_instance(ledger, request.task, error, hint)
         raise
 
 
@@ -139,28 +146,34 @@ def latest_instance(places: Places, expected: str) -> str:
         NotFoundError: the ledger has none, and `expected` was needed.
     """
     with read(places) as ledger:
-        instance = ledger.latest_ladder()
+        instance, hidden = ledger.latest_ladder(), ledger.hidden()
+    if instance is None and hidden:
+        problem = f"every instance with runs in {places.ledger} is hidden"
+        raise NotFoundError(f"expected {expected}", f"{problem}; lrurun status --hidden lists them")
     if instance is None:
         raise NotFoundError(f"expected {expected}", nothing_yet(places, "runs"))
     console.say(f"the latest instance: --instance {instance.short_name}; lrurun status lists all")
     return instance.short_name
 
 
-def latest_run(places: Places) -> str:
-    """The id of the run that was begun last, for a command that names none; says which.
+def latest_run(places: Places, instance: str | None = None) -> str:
+    """The id of the run that was begun last, of all or of an instance, for a command that names none; says which.
 
     Raises:
-        NotFoundError: no run was begun.
+        NotFoundError: no run was begun, or there is no such instance.
     """
     with read(places) as ledger:
-        run = ledger.latest_run()
+        of = None if instance is None else ledger.ladder(instance)
+        run = ledger.latest_run(None if of is None else of.key)
+    if run is None and of is not None:
+        raise NotFoundError(f"instance {of.short_name}: none of its runs was begun", "lrurun resume begins them")
     if run is None:
         raise NotFoundError("expected a RUN", nothing_yet(places, "runs"))
     console.say(f"the latest run: {run}; lrurun runs lists all")
     return run
 
 
-def read_for_run(places: Places, run: str) -> Ledger:
+def read_for_run(places: Places, run: str | None) -> Ledger:
     """Opens the ledger as `read_current` does, for a command about one run.
 
     Raises:

@@ -33,6 +33,7 @@ from lrurun.session.training import LadderTraining
 from lrurun.studies.machinery.request import StudyRequest
 
 if TYPE_CHECKING:
+    from lrurun.config import planning
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
@@ -152,10 +153,15 @@ def continued(
         failed(error)
     for user, count in sorted(unfinished.of_others.items()):
         console.say(f"left alone: {plural(count, 'unfinished ladder')} of {user}; --all-users takes these too")
+    if unfinished.hidden:
+        console.say(
+            f"left alone: {plural(len(unfinished.hidden), 'hidden ladder')}; lrurun status --hidden shows them, and "
+            "--instance NAME continues one"
+        )
     with opening.existing(places) as ledger:
         say_superseded(ledger, only)
         if not unfinished.instances and not errors:
-            say_nothing_to_do(places, ledger, only, of_others=bool(unfinished.of_others))
+            say_nothing_to_do(places, ledger, only, unfinished)
     code = 0
     for instance, recorded in unfinished.instances:
         if not recorded:
@@ -184,6 +190,8 @@ class Unfinished(Struct, frozen=True, kw_only=True):
     """User -> how many unfinished instances of theirs are left alone."""
     errors: Sequence[LedgerError]
     """One for each instance whose requests cannot be read."""
+    hidden: Sequence[str]
+    """The short names of unfinished instances that are left alone because they are hidden."""
 
 
 def find(places: Places, only: str | None, *, all_users: bool) -> Unfinished:
@@ -199,14 +207,19 @@ def find(places: Places, only: str | None, *, all_users: bool) -> Unfinished:
     instances: list[tuple[LadderInstance, Sequence[Any]]] = []
     of_others: dict[str, set[str]] = {}
     errors: list[LedgerError] = []
+    hidden: list[str] = []
     shared = implementation(places.ledger).is_shared and not all_users
     with opening.write(places) as ledger:
         ledger.reap(owner.this_process())
         replaced = continuing.replacements(ledger)
         if only is not None and ledger.ladder(only).kind == "imported":
             opening.refuse_imported(places, ledger.ladder(only).short_name)
+        left_out = ledger.hidden() if only is None else {}
         for instance in ledger.ladders() if only is None else [ledger.ladder(only)]:
             if instance.key in replaced or not continuing.is_unfinished(ledger, instance):
+                continue
+            if instance.key in left_out:
+                hidden.append(instance.short_name)
                 continue
             try:
                 form = LadderRequest if instance.kind in LADDER_KINDS else StudyRequest
@@ -220,7 +233,29 @@ def find(places: Places, only: str | None, *, all_users: bool) -> Unfinished:
             for request in recorded if not chosen else ():
                 of_others.setdefault(request.user or instance.user or "", set()).add(instance.key)
     counts = {user: len(keys) for user, keys in of_others.items()}
-    return Unfinished(instances=instances, of_others=counts, errors=errors)
+    return Unfinished(instances=instances, of_others=counts, errors=errors, hidden=hidden)
+
+
+def newest_request(places: Places, name: str) -> tuple[LadderRequest, planning.Plan]:
+    """The newest request of an instance, and its plan by the documents that it was run with.
+
+    Raises:
+        NotFoundError: there is no such instance.
+        UsageError: it was imported, or is of a study; a plug-in is not loaded; its command is not recorded.
+    """
+    from lrurun.instances import documents, phrases
+    from lrurun.report.tables import loaded_instance
+
+    with opening.existing(places) as ledger:
+        instance = ledger.ladder(name)
+        plan = loaded_instance.of_instance(ledger, instance).plan
+        if not plan.is_trained_here:
+            raise phrases.not_trained_here(f"--instance {instance.short_name}", plan.recipe)
+        documents.load_code(ledger, instance, documents.find(ledger, instance), "recurrence", "task")
+        recorded = requests.recorded(ledger, instance, LadderRequest)
+    if not recorded:
+        raise not_recorded(instance)
+    return recorded[-1], plan
 
 
 def not_recorded(instance: LadderInstance) -> UsageError:
@@ -238,11 +273,11 @@ def _is_own(request: Any, instance: LadderInstance) -> bool:
     return (request.user or instance.user) in (None, owner.user())
 
 
-def say_nothing_to_do(places: Places, ledger: Ledger, only: str | None, *, of_others: bool) -> None:
+def say_nothing_to_do(places: Places, ledger: Ledger, only: str | None, unfinished: Unfinished) -> None:
     """Says that what this command may continue is finished."""
-    superseded = continuing.superseded(ledger)
+    superseded, of_others = continuing.superseded(ledger), bool(unfinished.of_others)
     if only is None:
-        other = " other" if superseded else ""
+        other = " other" if superseded or unfinished.hidden else ""
         ladders = f"your{other} ladders are" if of_others else f"every{other} ladder of this ledger is"
         console.say(f"nothing to do: {ladders} finished")
         cautions.say_without_models(ledger, places, ledger.ladders())

@@ -173,13 +173,23 @@ class Computation:
     def _supervise(
         self, ledger: Ledger, request: StudyRequest, plan: StudyPlan, executor: Executor
     ) -> SupervisorResult:
+        from lrurun.instances import naming, phrases
         from lrurun.report.live.views import LadderView
         from lrurun.runner.supervisor import Supervisor, while_busy
 
         with LadderView() as display:
             while_busy(ledger, display.say, self._signals)
             names = plan.name, plan.task, plan.profile
-            instance = ledger.add_ladder(*names, plan.spec, plan.short_name, kind=studies.STUDY)
+            instance = ledger.add_ladder(
+                *names,
+                plan.spec,
+                plan.short_name,
+                kind=studies.STUDY,
+                others=naming.of_parts(ledger, plan.name_parts),
+                chosen=None if self._options.on_node else request.name,
+            )
+            if instance.key in ledger.hidden():
+                display.say(phrases.hidden(instance))
             remember(ledger, instance, request)
             cells = SelectedCells(plan=plan, cells=request.cells)
             work = cells.work(instance, self._places, **self._options.work_fields)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import console, paths
 from lrurun.errors import LedgerError, Stopped, UnfinishedError, UsageError, plural
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import Supervisor, SupervisorResult
+    from lrurun.runner.work import Work
     from lrurun.session.training_options import TrainingOptions
 
 
@@ -53,8 +54,6 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
     """The plan of the request."""
     options: TrainingOptions
     signals: Signals
-    name: str | None = None
-    """The short name that a new instance is to have; None for the name from its file and options."""
 
     @cached_property
     def rungs(self) -> Sequence[planning.ResolvedRung]:
@@ -93,7 +92,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             )
         return self.options.make_executor(
             self.places,
-            [*self.request.arguments(self.seeds), *([] if self.name is None else ["--name", self.name])],
+            self.request.arguments(self.seeds),
             devices=max(rung.execution.devices for rung in self.rungs),
             of_programs=of_programs,
             stop_seconds=self._stop_seconds,
@@ -111,22 +110,43 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             Stopped: a signal or the time limit stopped it while runs remain; all of them are saved.
             LrurunError: data, folders, ledger or the executor do not allow it.
         """
-        places, request, plan, options = self.places, self.request, self.plan, self.options
-        self.signals.reserve(self._stop_seconds)
+        places, options = self.places, self.options
+        self.reserve()
+        self._check_name()
         executor = self.executor()
-        if plan.kind == "program" and options.site.is_local and not options.on_node:
-            preparing.check_command(places, request, plan)
+        self.check_command()
         if not options.fresh and not opening.is_writable(places) and self._is_finished():
             return TrainingEnd(submitted=False)
         try:
             with self.signals.recorded():
-                self._prepare()
+                self.prepare()
                 with opening.write(places, training=True, create=not options.on_node) as ledger:
                     forgetting.go_on(ledger, places)  # before a run that was forgotten is queued again
                     return self._train(ledger, executor)
         except Stopped as stopped:
             stopped.when = stopped.when or "before any training"
             raise
+
+    def _check_name(self) -> None:
+        """Refuses a name that another instance has, before data are prepared. Raises UsageError."""
+        from lrurun.instances import naming
+
+        if self.request.name is not None and not self.options.on_node:
+            with opening.read(self.places) as ledger:
+                naming.of_plan(ledger, self.plan, self.request.name)
+
+    def reserve(self) -> None:
+        """Leaves a program the time that it may take to save, before the time limit."""
+        self.signals.reserve(self._stop_seconds)
+
+    def check_command(self) -> None:
+        """Checks that a program's command is on this machine. Nodes may have others.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if self.plan.kind == "program" and self.options.site.is_local and not self.options.on_node:
+            preparing.check_command(self.places, self.request, self.plan)
 
     def _is_finished(self) -> bool:
         """Whether nothing remains, which is said. The ledger is only read."""
@@ -136,7 +156,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             _say_nothing_to_do(ledger, self.places, self.request, self.plan)
             return True
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Checks the places and prepares the data. A node has what the command that started it has prepared."""
         places, on_node = self.places, self.options.on_node
         with preparing.no_new_folder(places.runs):
@@ -162,8 +182,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
                 raise Stopped(self.signals.received)
         except Stopped as stopped:
             if supervisors:  # none while the ledger was busy
-                runs_left, total = supervisors[-1].remaining()
-                stopped.when = f"with {runs_left} of {plural(total, 'run')} remaining"
+                stopped.when = _when(supervisors[-1])
             raise
         finally:
             for supervisor in supervisors[-1:]:
@@ -185,18 +204,9 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
         ends: list[SupervisorResult] = []
         with notebook.ladder_view() as display:
             while_busy(ledger, display.say, self.signals)
-            plan = self.plan
-            instance = ledger.add_ladder(
-                plan.ladder.name,
-                plan.recipe.task,
-                plan.profile,
-                plan.spec,
-                plan.short_name,
-                kind=plan.kind,
-                chosen=self.name,
-            )
+            instance = self.add_instance(ledger, display)
             selections = self._selections(ledger, instance, display)  # a design that is refused records no request
-            self._record_request(ledger, instance, display)
+            self.record_request(ledger, instance, display)
             for selection in selections:
                 work = selection.work(instance, self.places, **self.options.work_fields)
                 supervisors.append(Supervisor(ledger, work, selection, display, self.signals, executor))
@@ -205,7 +215,34 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
                     break
         return ends
 
-    def _record_request(self, ledger: Ledger, instance: LadderInstance, display: LadderView) -> None:
+    def add_instance(self, ledger: Ledger, display: LadderView) -> LadderInstance:
+        """The instance in the ledger, which is added where it is new; says where it is hidden."""
+        from lrurun.instances import naming, phrases
+
+        plan = self.plan
+        instance = ledger.add_ladder(
+            plan.ladder.name,
+            plan.recipe.task,
+            plan.profile,
+            plan.spec,
+            plan.short_name,
+            kind=plan.kind,
+            others=naming.others(ledger, plan),
+            # the command that started a node has named it, and it may have been renamed since
+            chosen=None if self.options.on_node else self.request.name,
+        )
+        if instance.key in ledger.hidden():
+            display.say(phrases.hidden(instance))
+        return instance
+
+    @property
+    def selection(self) -> Selection:
+        """The requested runs."""
+        from lrurun.runner.selection import Selection
+
+        return Selection(plan=self.plan, rungs=self.rungs, seeds=self.seeds)
+
+    def record_request(self, ledger: Ledger, instance: LadderInstance, display: LadderView) -> None:
         """Records the request and the documents of the instance, and says which instances it supersedes."""
         from lrurun.instances import continuing, documents, requests
 
@@ -217,15 +254,140 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
 
     def _selections(self, ledger: Ledger, instance: LadderInstance, display: LadderView) -> Iterable[Selection]:
         """The runs that are trained, one selection after another. Each is checked when it is asked for."""
-        from lrurun.runner.selection import Selection
         from lrurun.session import rounds
 
-        selections: Iterable[Selection] = [Selection(plan=self.plan, rungs=self.rungs, seeds=self.seeds)]
+        selections: Iterable[Selection] = [self.selection]
         if self.request.decide:
             selections = rounds.selections(ledger, self.plan, instance, self.request.max_seeds, display)
+        return (self.checked(selection, ledger) for selection in selections)
+
+    def checked(self, selection: Selection, ledger: Ledger) -> Selection:
+        """The selection, if its finished runs that are kept were trained on the prepared data.
+
+        Raises:
+            LrurunError: some were trained on other data.
+        """
         if self.plan.kind == "program" or self.options.fresh:
-            return selections
-        return (preparing.checked(selection, ledger, self.places) for selection in selections)
+            return selection
+        return preparing.checked(selection, ledger, self.places)
+
+
+class SweepTraining(Struct, frozen=True, kw_only=True):
+    """The trainings of the instances of a sweep, whose runs are in one queue: rung by rung, so that runs with the same
+    program follow each other in a worker, whichever instance they are of."""
+
+    trainings: Sequence[LadderTraining]
+    """One for each instance, with the same places, options, signals and seeds. Where rungs differ, each trains its
+    own."""
+
+    @property
+    def first(self) -> LadderTraining:
+        """The training of the first instance."""
+        return self.trainings[0]
+
+    def train(self) -> TrainingEnd:
+        """Trains what remains of all instances, with one live view, and says where nothing does.
+
+        All instances are recorded and queued before any run is trained.
+
+        Raises:
+            Stopped, LrurunError: as `LadderTraining.train`.
+        """
+        places, first = self.first.places, self.first
+        first.reserve()
+        executors = [training.executor() for training in self.trainings]
+        for training in self.trainings:
+            training.check_command()
+        if not first.options.fresh and not opening.is_writable(places) and self._is_finished():
+            return TrainingEnd(submitted=False)
+        try:
+            with first.signals.recorded():
+                for training in self.trainings:
+                    training.prepare()
+                with opening.write(places, training=True) as ledger:
+                    forgetting.go_on(ledger, places)  # before a run that was forgotten is queued again
+                    return self._train(ledger, executors[0])
+        except Stopped as stopped:
+            stopped.when = stopped.when or "before any training"
+            raise
+
+    def _is_finished(self) -> bool:
+        """Whether nothing remains of any instance, which is said. The ledger is only read."""
+        with opening.read(self.first.places) as ledger:
+            if not all(preparing.is_finished(ledger, t.places, t.request, t.plan) for t in self.trainings):
+                return False
+            self._say_nothing_to_do(ledger)
+            return True
+
+    def _say_nothing_to_do(self, ledger: Ledger) -> None:
+        from lrurun.instances import lookup
+
+        console.say(f"nothing to do: every run of these {plural(len(self.trainings), 'instance')} is finished")
+        instances = [lookup.find(ledger, training.plan) for training in self.trainings]
+        cautions.say_without_models(ledger, self.first.places, [one for one in instances if one is not None])
+
+    def _train(self, ledger: Ledger, executor: Executor) -> TrainingEnd:
+        from lrurun.report.live import notebook
+        from lrurun.runner import run_files
+        from lrurun.runner.supervisor import Supervisor, while_busy
+
+        supervisor: Supervisor | None = None
+        first = self.first
+        try:
+            with notebook.ladder_view() as display:
+                while_busy(ledger, display.say, first.signals)
+                selections = [training.checked(training.selection, ledger) for training in self.trainings]
+                instances = [training.add_instance(ledger, display) for training in self.trainings]
+                for training, instance in zip(self.trainings, instances, strict=True):
+                    training.record_request(ledger, instance, display)
+                work = sweep_work(selections, instances, first.places, **first.options.work_fields)
+                supervisor = Supervisor(
+                    ledger, work, selections[0], display, first.signals, executor, others=selections[1:]
+                )
+                end = first.options.train(supervisor)
+            if not end.worked:
+                self._say_nothing_to_do(ledger)
+            if first.signals.received is not None and supervisor.remaining()[0] > 0:
+                raise Stopped(first.signals.received)
+        except Stopped as stopped:
+            if supervisor is not None:  # None while the ledger was busy
+                stopped.when = _when(supervisor)
+            raise
+        finally:
+            if supervisor is not None:
+                for instance in supervisor.instances:
+                    with suppress(LedgerError):  # what ended the training is the error to show
+                        run_files.keep_ladder(ledger, first.places.runs, instance.key)
+        return TrainingEnd(submitted=False, unfinished=_unfinished(ledger, end.runs))
+
+
+def sweep_work(
+    selections: Sequence[Selection], instances: Sequence[LadderInstance], places: Places, **fields: Any
+) -> Work:
+    """The work on all instances of a sweep, whose seeds are the same."""
+    work = selections[0].work(instances[0], places, **fields)
+    rungs = list(dict.fromkeys(rung.name for selection in selections for rung in selection.rungs))
+    keys = [instance.key for instance in instances]
+    names: dict[str, str] = {}
+    programs = {
+        key: {rung.name: names.setdefault(_program(rung), f"program {len(names)}") for rung in selection.rungs}
+        for key, selection in zip(keys, selections, strict=True)
+    }
+    return structs.replace(work, rungs=rungs, others=keys[1:], programs=programs)
+
+
+def _program(rung: planning.ResolvedRung) -> str:
+    """What is equal for rungs with the same compiled functions, and for a rung of a user's program."""
+    from lrurun.config.fingerprint import compiled_key
+    from lrurun.config.schema import RunConfig
+
+    return compiled_key(rung.config, rung.execution) if isinstance(rung.config, RunConfig) else rung.name
+
+
+def _when(supervisor: Supervisor) -> str:
+    """What was left when a training was stopped."""
+    runs_left, total = supervisor.remaining()
+    return f"with {runs_left} of {plural(total, 'run')} remaining"
 
 
 def plan_on_node(places: Places, request: LadderRequest) -> planning.Plan:

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import secrets
 import socket
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -16,15 +17,18 @@ from lrurun.ui import app, token_guard
 from lrurun.ui.source import Source
 
 
-def run(places: Places, host: str, port: int) -> None:
-    """Serves the pages of a ledger; returns when it is stopped by a signal.
+def run(places: Places, host: str, port: int, *, instances: Sequence[str] = (), where: str | None = None) -> None:
+    """Serves the pages of a ledger, or of a part of it; returns when it is stopped by a signal.
 
     Raises:
+        UsageError: the condition is wrong.
+        NotFoundError: there is no such instance.
         LrurunError: the ledger is not one that this version reads, or the address cannot be bound.
     """
-    source = Source(places)
-    source.ledger()
-    source.drop()  # it was opened to refuse one that cannot be read
+    source = Source(places, instances, where)
+    part = source.part(source.ledger(), ())
+    source.drop()  # it was opened to refuse one that cannot be read, and a part that it does not have
+    source = Source(places, [one.key for one in part.instances], where)  # names may change
     bound = bind(host, port)
     at, number = bound.getsockname()[:2]
     local = ipaddress.ip_address(at).is_loopback

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,9 @@ from lrurun import paths
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.part import Part
 from lrurun.paths import Places
+from lrurun.session import parts
 
 T = TypeVar("T")
 
@@ -32,10 +34,12 @@ Stamp = tuple[Any, ...]
 
 
 class Source:
-    """A ledger and its runs folder. Threads share it; it never writes."""
+    """A ledger, or a part of it, and its runs folder. Threads share it; it never writes."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, instances: Sequence[str] = (), where: str | None = None) -> None:
+        """`instances` and `where` select the part that lists show, as --instance and --where do."""
         self.places = places
+        self._instances, self._where = instances, where
         self._lock = threading.Lock()
         self._ledger: Ledger | None = None
         self._identity: Stamp | None = None
@@ -54,6 +58,11 @@ class Source:
                 self._ledger = Ledger.read(self.places.ledger, timeout=_TIMEOUT)
                 self._identity = identity
             return self._ledger
+
+    def part(self, ledger: Ledger, stamp: Stamp) -> Part:
+        """The part of the ledger that lists show. Raises as `parts.named` does: another ledger may lack an instance."""
+        names = [self._where, *self._instances]
+        return self.cached(("part", *names), stamp[:-1], lambda: parts.named(ledger, self._instances, self._where))
 
     def _file(self) -> Stamp | None:
         """A stamp that differs when another file is at the ledger's path. A file that this user cannot write to is

@@ -255,7 +255,7 @@ def test_texts_of_a_ledger_do_not_reach_the_terminal_raw(machine: Machine) -> No
     change(machine.ledger, "update ladder_runs set rung = char(27) || '[31m[red]tanh' || char(7)")
     change(machine.ledger, "update events set text = char(27) || ']0;owned' || char(7)")
     [run] = machine.json("runs")["runs"]
-    for words in (("runs",), ("status",), ("show", run["id"])):
+    for words in (("runs",), ("status", "--details"), ("show", run["id"])):
         text = machine.run(*words).stdout
         assert not {"\x1b", "\x07"} & set(text)
         assert words[0] == "show" or "[red]tanh" in text

@@ -60,7 +60,7 @@ CALLS = {
     "resume": ["resume"],
     "plan": [f"plan {OWN}", "plan sDigits --profile smoke --tune", "plan sDigits --sweep optim.lr=0.001,0.002"],
     "study": ["study memory --dry-run"],
-    "status": ["status"],
+    "status": ["status", "status --details"],
     "runs": [
         "runs",
         "runs --by rung,optim.lr",
@@ -70,7 +70,7 @@ CALLS = {
     "report": [
         "report",
         "report --details",
-        "report --instance sDigits-set --details",
+        "report --instance sDigits-lr0.01235-weight_decay0.01235 --details",
         f"report --all {' '.join(f'--set {text}' for text in SETS)}",
     ],
     "claims": [f"claims --ladder {NAME}", f"claims --ladder {NAME} --details"],
@@ -87,6 +87,7 @@ CALLS = {
     "ledger migrate": ["ledger migrate"],
     "ledger backup": ["ledger backup"],
     "ledger merge": ["ledger merge other.db"],
+    "ledger rename": ["ledger rename sDigits-lr0.01235-weight_decay0.01235 another"],
     "ledger export": ["ledger export --to csv exported"],
     "ledger gc": ["ledger gc --dry-run"],
     "import": [f"import elsewhere.csv --metric test/accuracy --by {SETTING}"],
@@ -98,12 +99,13 @@ CALLS = {
 """Command -> what is tried of it. RUN and OTHER are runs of the ledger."""
 SHOWN = [
     "status",
+    "status --details",
     "runs",
     "runs --by rung,optim.lr",
     "compare RUN OTHER",
     "report",
     f"report {OWN} --detect 2 --details",
-    "report --instance sDigits-set --speed",
+    "report --instance sDigits-lr0.01235-weight_decay0.01235 --speed",
     f"claims --ladder {NAME} --details",
     f"plan {OWN}",
     "query 'select rung, instance, test_accuracy from results'",
@@ -156,7 +158,9 @@ def words_of(call: str, runs: tuple[str, str]) -> list[str]:
 def test_tables_at_widths(here: Machine, long_names: tuple[str, str], width: int, golden) -> None:
     texts = [f"$ lrurun {call}\n{here.shown(*words_of(call, long_names), width=width)}" for call in SHOWN]
     text = re.sub(r"\b[0-9a-f]{12}\b", "0123456789ab", "\n".join(texts))
-    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?", lambda found: "2026-01-01T00:00:00Z"[: len(found[0])], text)
+    text = re.sub(
+        r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\dZ?)?", lambda found: "2026-01-01T00:00:00Z"[: len(found[0])], text
+    )
     golden(f"tables-{width}.txt", text)
 
 

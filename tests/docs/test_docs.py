@@ -143,13 +143,13 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
 
     All pages begin with the ladder that the tutorial trains. Longer examples are in blocks of text, and other tests run
     them. SQL is run too, and Python about that ladder. Of the trainings of the page on data four steps are enough, and
-    tuning is run on the page on ladders alone.
+    tuning is run on the page on tuning alone.
     """
     machine = Machine(once("npDigits-smoke", train_the_ladder)).copy(tmp_path / "here")
     for name, text in files(page).items():
         (machine.folder / name).write_text(text)
     for line in commands(page):
-        if page.stem != "ladders" and line.startswith("lrurun ladder") and "--tune" in line:
+        if page.stem != "tuning" and line.startswith("lrurun ladder") and "--tune" in line:
             continue
         fast = ONE_JOB if line.startswith("lrurun ladder") else ()
         fast += FEW_STEPS if fast and page.stem == "data" else ()
@@ -256,6 +256,14 @@ def test_a_script_becomes_a_ladder_by_at_most_ten_changed_lines() -> None:
     texts = [(ROOT / "docs/examples/argparse" / name).read_text().splitlines() for name in ("before.py", "train.py")]
     assert sum(line.startswith("+ ") for line in difflib.ndiff(*texts)) <= 10
     assert [line for line in texts[1] if "lrurun" in line] == ["import lrurun", "run = lrurun.this_run()"]
+
+
+def test_the_first_recipe_of_the_page_on_programs_has_two_variants(machine: Machine) -> None:
+    (machine.folder / "train.toml").write_text(files(ROOT / "docs" / "programs.md")["train.toml"])
+    (machine.folder / "train.py").touch()
+    machine.env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), machine.env["PATH"]])
+    plan = machine.json("plan", "train.toml", "--tune", "--seeds", "5")
+    assert [(rung["rung"], rung["runs"]) for rung in plan["rungs"]] == [("plain", 14), ("gated", 14)]
 
 
 @pytest.mark.slow

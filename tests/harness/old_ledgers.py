@@ -18,7 +18,9 @@ from lrurun.ledger.database import migrate
 from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Owner
+from lrurun.server import Server
 from tests.harness.configs import config
+from tests.harness.stores import raw
 
 VERSIONS = Path(migrate.__file__).parent / "migrations" / "versions"
 
@@ -141,3 +143,29 @@ def build(path: Path) -> None:
         connection.commit()
         connection.execute("VACUUM")
     connection.close()
+
+
+_OF_REVISION = {
+    "1001": (
+        "DROP TRIGGER runs_finished_not_deleted ON stored_runs",
+        "DROP FUNCTION lrurun_refuse_runs_finished_not_deleted",
+        "DROP TABLE removed_runs",
+        "DROP TABLE removals",
+        "DROP TABLE hidden",
+        "CREATE TRIGGER documents_not_deleted BEFORE DELETE ON documents FOR EACH ROW"
+        " EXECUTE FUNCTION lrurun_refuse('a document is never deleted')",
+        "CREATE TRIGGER runs_finished_not_deleted BEFORE DELETE ON stored_runs FOR EACH ROW"
+        " WHEN (OLD.state IN ('done', 'diverged')) EXECUTE FUNCTION lrurun_refuse('a finished run is never deleted')",
+    ),
+    "1000": ("DROP TABLE item_results", "DROP TABLE test_sets"),
+}
+"""Revision -> what leads to it from the next one, on a server."""
+
+
+def make_older(server: Server, revision: str) -> None:
+    """Makes a ledger on a server one of an older revision."""
+    for older, statements in _OF_REVISION.items():
+        if older >= revision:
+            for statement in statements:
+                raw(server, statement)
+    raw(server, "UPDATE lrurun_version SET version_num = ?", revision)

@@ -117,7 +117,8 @@ def take(ledger: Ledger, key: str, by: Owner = ME, **filters: Any) -> HeldRun:
 
 def keep_all(ledger: Ledger, runs: Path) -> None:
     """Writes the records of all runs and ladder instances, as processes that train do."""
-    run_files.keep_all(ledger, runs, ledger.run_ids(), [ladder.key for ladder in ledger.ladders()])
+    ladders, removals = ([row.key for row in rows] for rows in (ledger.ladders(), ledger.removals()))
+    run_files.keep_all(ledger, runs, ledger.run_ids(), ladders, removal_keys=removals)
 
 
 def counts(ledger: Ledger, key: str) -> dict[str, int]:

@@ -20,6 +20,7 @@ from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.ledger import Ledger
 from lrurun.server import Location
 from tests.harness.machine import Machine
+from tests.harness.old_ledgers import make_older
 from tests.harness.stores import SERVER, dump, keep_all, key, ledger, machine_with, path, raw, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -508,12 +509,7 @@ def test_an_older_ledger_on_a_server_is_read_merged_and_migrated(here: Machine, 
         pytest.skip("the same in a file is tested above")
     with Ledger.open(there.ledger) as theirs:
         finish(theirs, theirs.add_ladder("lru", "sDigits", None, InstanceSpec()).key, 2)
-    for statement in (
-        "DROP TABLE item_results",
-        "DROP TABLE test_sets",
-        "UPDATE lrurun_version SET version_num = '1000'",
-    ):
-        raw(there.ledger, statement)
+    make_older(there.ledger, "1000")
     with Ledger.open(here.ledger) as mine, Ledger.read(there.ledger) as theirs:
         assert theirs.check() == []
         assert merging.merge(mine, theirs, here.runs, there.runs)[0].new == 2

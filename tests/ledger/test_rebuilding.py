@@ -22,7 +22,7 @@ from tests.harness.machine import FINISHED_LADDER, LONG, Machine, stop, wait_for
 from tests.harness.old_ledgers import items_of
 from tests.harness.results import OWNER, fill
 from tests.harness.shared import once
-from tests.harness.stores import ME, keep_all, take, want
+from tests.harness.stores import ME, keep_all, raw, take, want
 
 SMOKE = ("sDigits", "--profile", "smoke")
 
@@ -32,6 +32,24 @@ def rows_of(ledger: Location) -> dict[str, Any]:
     with Ledger.open(ledger) as opened:
         found = {table: [columns, *rows] for table, columns, rows in exporting.export(opened)}
     return found | {table: sorted(found[table], key=repr) for table in ("checkpoints", "metrics")}
+
+
+def add_removal(
+    ledger: Location, key: str, ladder: str, run: str, time: float = 2e9, finished_at: float | None = 2e9
+) -> None:
+    """Records that a run was forgotten."""
+    raw(
+        ledger,
+        "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at)"
+        " VALUES (?, 'forgotten', ?, 'ada', 'own', 'a typo', 1, 5, ?)",
+        *(key, time, finished_at),
+    )
+    raw(
+        ledger,
+        "INSERT INTO removed_runs (removal, run, ladder_key, rung, stage, instance, task, seed, state)"
+        " SELECT id, ?, ?, 'ring', 'train', 'own', 'sDigits', 0, 'done' FROM removals WHERE key = ?",
+        *(run, ladder, key),
+    )
 
 
 def keep(machine: Machine) -> None:
@@ -80,6 +98,9 @@ def make(folder: Path) -> None:
         opened.mark([others[0]], exclude="a broken disk")
         opened.mark([others[1]], exclude="first")
         opened.mark([others[1]], include=True)
+        opened.hide([own.key])
+        add_removal(ledger, "f0f0f0", first.key, "feedfeedfeed")
+        add_removal(ledger, "a1a1a1", own.key, "abadabadabad", finished_at=3e9)
     keep(machine)
 
 
@@ -95,12 +116,9 @@ def lost(full: Machine) -> Machine:
     return full
 
 
-ABSENT = ("checkpoints", "hidden", "removals", "removed_runs")
-
-
 def test_a_rebuilt_ledger_has_the_same_rows(full: Machine) -> None:
     before = rows_of(full.ledger)
-    assert {len(rows) > 1 for table, rows in before.items() if table not in ABSENT} == {True}
+    assert {table for table, rows in before.items() if len(rows) == 1} == {"checkpoints"}
     listed, report = full.json("runs"), full.json("report", *SMOKE)
     lose(full)
     done = full.run("ledger", "rebuild")
@@ -109,6 +127,76 @@ def test_a_rebuilt_ledger_has_the_same_rows(full: Machine) -> None:
     assert (full.json("runs"), full.json("report", *SMOKE)) == (listed, report)
     full.run("ledger", "check")
     assert sorted(path.name for path in full.folder.iterdir() if path.is_file()) == ["ledger.db"]
+
+
+def test_what_is_hidden_and_was_removed_is_rebuilt_with_who_and_when(full: Machine) -> None:
+    """Exports leave users out."""
+    tables = ("hidden", "removals", "removed_runs")
+    before = {table: sorted(raw(full.ledger, f"SELECT * FROM {table}")) for table in tables}
+    assert [len(rows) for rows in before.values()] == [1, 2, 2]
+    lose(full)
+    rebuilding.rebuild(full.ledger, full.runs)
+    assert {table: sorted(raw(full.ledger, f"SELECT * FROM {table}")) for table in tables} == before
+
+
+def test_a_forgotten_run_whose_files_remain_does_not_come_back(full: Machine) -> None:
+    with Ledger.open(full.ledger) as opened:
+        first, later, *_ = opened.runs(states=["done"])
+        [key, *_] = [instance.key for instance in opened.ladders()]
+        add_removal(full.ledger, "b2b2b2", key, first.id, first.created_at + 1, finished_at=None)
+        # forgotten before it was trained again
+        add_removal(full.ledger, "c3c3c3", key, later.id, later.created_at - 1, finished_at=None)
+    keep(full)
+    lose(full)
+    done = full.run("ledger", "rebuild")
+    assert done.stdout == "ledger.db: 7 runs, 3 ladder instances\n"
+    said = "it was forgotten; lrurun ledger gc removes the rest"
+    assert done.stderr.splitlines()[0] == f"warning: {full.runs}/{first.id}/run.json: left out: {said}"
+    with Ledger.open(full.ledger) as opened:
+        assert first.id not in opened.run_ids()
+        assert later.id in opened.run_ids()
+
+
+def test_what_was_forgotten_stays_so(full: Machine) -> None:
+    with Ledger.read(full.ledger) as opened:
+        run = opened.runs(states=["done"])[0].id
+    full.run("ledger", "forget", "--where", f"id={run}", "--why", "a typo", "--yes")
+    before, listed = rows_of(full.ledger), full.json("ledger", "forgotten")
+    assert before["removals"][-1][1:6:3] == ("forgotten", "a typo")
+    lose(full)
+    full.run("ledger", "rebuild")
+    assert rows_of(full.ledger) == before
+    assert full.json("ledger", "forgotten") == listed
+    with Ledger.read(full.ledger) as opened:
+        assert run not in opened.run_ids()
+
+
+def test_files_of_older_ledgers_are_read(full: Machine) -> None:
+    """They say nothing of what is hidden."""
+    for file in full.runs.glob("*/*.json"):
+        record = json.loads(file.read_text())
+        record["schema"] = "1001"
+        record.pop("hidden", None)
+        file.write_text(json.dumps(record))
+    shutil.rmtree(full.runs / "removals")
+    lose(full)
+    rebuilt = rebuilding.rebuild(full.ledger, full.runs)
+    assert (rebuilt.runs, rebuilt.ladders, rebuilt.problems) == (8, 3, [])
+    assert raw(full.ledger, "SELECT * FROM hidden") == []
+
+
+def test_a_removal_file_that_is_wrong_is_left_out(full: Machine) -> None:
+    [path, other] = sorted((full.runs / "removals").iterdir())
+    record = json.loads(path.read_text())
+    record["removal"]["kind"] = "lost"
+    path.write_text(json.dumps(record))
+    other.rename(other.with_name("d4d4d4.json"))
+    lose(full)
+    problems = full.json("ledger", "rebuild")["problems"]
+    assert problems == [
+        f"{other.with_name('d4d4d4.json')}: left out: is the record of {other.stem}",
+        f"{path}: left out: cannot be read: Invalid enum value 'lost' - at `$.removal.kind`",
+    ]
 
 
 def test_changes_of_tags_notes_and_exclusions_are_recorded(full: Machine) -> None:

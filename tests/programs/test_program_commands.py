@@ -139,7 +139,7 @@ def test_compare_and_status_name_the_runs(finished: Machine) -> None:
     assert "settings.lr" not in compared
     [status] = finished.json("status")["ladders"]
     assert (status["task"], status["total"], status["done"]) == ("toy", 6, 6)
-    assert "best on validation: wide, 54.2 %" in finished.run("status").stdout
+    assert "best on validation: wide, 54.2 %" in finished.run("status", "--details").stdout
 
 
 def test_a_ledger_is_read_without_script_and_recipe(copy: Machine) -> None:

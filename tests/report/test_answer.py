@@ -133,7 +133,7 @@ def test_an_instance_that_no_request_finds_is_named_in_commands() -> None:
     for command in ("report --instance old-name --details", "plot --instance old-name --out ladder.pdf"):
         assert f"lrurun {command} ·" in text
     assert "Next:" not in text
-    assert "(lrurun claims" not in text
+    assert "(lrurun claims --instance old-name)" in text
 
 
 def test_what_is_next_is_the_command_that_may_decide_a_change() -> None:

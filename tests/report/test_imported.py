@@ -52,7 +52,7 @@ def test_whole_reports(imported: Machine, golden) -> None:
         ("report", "runs.toml", "--detect", "2"),
         ("report", "--all", "--ladder", "runs.toml", "--details"),
         ("claims", "runs", "--details"),
-        ("status",),
+        ("status", "--details"),
         ("runs",),
         ("runs", "--by", "settings.norm"),
     ):

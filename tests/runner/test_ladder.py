@@ -41,7 +41,7 @@ def test_smoke_ladder_fills_table_and_ledger(finished: Machine) -> None:
         ("lru", "sDigits", "smoke", 3, 3)
     ]
     # a pipe gets every column, however narrow
-    title, headers, *lines, last, best = finished.run("status", env={"COLUMNS": "40"}).stdout.splitlines()
+    title, headers, *lines, last, best = finished.run("status", "--details", env={"COLUMNS": "40"}).stdout.splitlines()
     assert (title, last) == ("sDigits-smoke: ladder lru on sDigits, profile smoke", "3 of 3 done")
     first = max(status[0]["rungs"], key=lambda row: row["val/accuracy"])
     assert best == f"best on validation: {first['rung']}, {100 * first['val/accuracy']:.1f} % (mean of 1 seed)"

@@ -40,7 +40,7 @@ def test_what_people_see(computed: Machine, golden) -> None:
         for words in (
             ("report", "study:memory"),
             ("study", "memory", "--dry-run", "--cell", "rho=0"),
-            ("status",),
+            ("status", "--details"),
             ("claims", "study:memory"),
         )
     ]

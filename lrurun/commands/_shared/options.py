@@ -57,12 +57,15 @@ def _executors(incomplete: str) -> list[str]:
 
 
 def _short_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z][\w.+-]{0,59}", text, re.ASCII):
-        raise UsageError(
-            f"--name {text[:100]!r}: expected a letter, then up to 59 letters, digits and any of . + - _",
-            "as in --name npDigits-wide",
-        )
-    return text
+    from lrurun.config import names
+
+    return names.check(text, "--name")
+
+
+def _given_name(text: str) -> str:
+    from lrurun.config import names
+
+    return names.check(text, "NEW")
 
 
 def choice(
@@ -120,7 +123,8 @@ def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
     return _in_ledger(context, "runs", incomplete)
 
 
-def _instances(context: typer.Context, incomplete: str) -> list[str]:
+def complete_instances(context: typer.Context, incomplete: str) -> list[str]:
+    """The short names of the instances of the ledger."""
     return _in_ledger(context, "ladders", incomplete)
 
 
@@ -199,6 +203,22 @@ By = Annotated[
         metavar="K",
         help="One table of the instances that differ in these settings.",
         autocompletion=completing.paths,
+    ),
+]
+Choose = Annotated[
+    bool,
+    typer.Option(
+        "--choose",
+        help="Compare the rungs at the values that validation chooses, by seeds that did not choose.",
+    ),
+]
+ChoiceSeeds = Annotated[
+    int,
+    typer.Option(
+        "--choice-seeds",
+        metavar="N",
+        help="With --choose: how many of the first seeds choose.",
+        **number("--choice-seeds", int, 1, 100, example=3),
     ),
 ]
 OnlyRungs = Annotated[
@@ -285,6 +305,24 @@ FigureWidth = Annotated[
         **choice("--width", ("column", "page")),
     ),
 ]
+PlainTable = Annotated[
+    bool,
+    typer.Option("--plain", help="With LaTeX: mean ± error, best in bold, marks for verdicts, as a paper has tables."),
+]
+Caption = Annotated[
+    Optional[str], typer.Option("--caption", metavar="TEXT", help="With LaTeX: begin the caption with this text.")
+]
+Label = Annotated[
+    Optional[str], typer.Option("--label", metavar="TEXT", help="With LaTeX: the label, as in tab:ablation.")
+]
+TableWidth = Annotated[
+    Literal["column", "page"],
+    typer.Option(
+        "--width",
+        help="With LaTeX: a column of a page in two columns, or both.",
+        **choice("--width", ("column", "page")),
+    ),
+]
 Where = Annotated[
     Optional[str],
     typer.Option(
@@ -344,7 +382,7 @@ Instance = Annotated[
         "--instance",
         metavar="NAME",
         help="The ladder instance of this short name, or id, as lrurun status shows them.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
     ),
 ]
 OnlyInstance = Annotated[
@@ -353,7 +391,16 @@ OnlyInstance = Annotated[
         "--instance",
         metavar="NAME",
         help="Only the ladder instance of this short name, or id.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
+    ),
+]
+OnlyInstances = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--instance",
+        metavar="NAME",
+        help="Only the ladder instance of this short name, or id. Repeatable.",
+        autocompletion=complete_instances,
     ),
 ]
 SomeInstances = Annotated[
@@ -361,23 +408,36 @@ SomeInstances = Annotated[
     typer.Argument(
         metavar="INSTANCE ...",
         help="Ladder instances by short name, or id, as lrurun status shows them.",
-        autocompletion=_instances,
+        autocompletion=complete_instances,
         show_default=False,
+    ),
+]
+InstancesOfRuns = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--instance",
+        metavar="NAME",
+        help="All runs of the ladder instance of this short name, or id. Repeatable.",
+        autocompletion=complete_instances,
     ),
 ]
 NewName = Annotated[
     Optional[str],
     typer.Option(
-        "--name", metavar="NAME", help="The short name of the instance [of file and options].", parser=_short_name
+        "--name", metavar="NAME", help="The short name of the instance [of files and options].", parser=_short_name
     ),
 ]
+InstanceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="INSTANCE", help="The short name or the id of a ladder instance.", autocompletion=complete_instances
+    ),
+]
+GivenName = Annotated[str, typer.Argument(metavar="NEW", help="The short name that it gets.", parser=_given_name)]
+AllUsers = Annotated[bool, typer.Option("--all-users", help="On a server: also what other users have requested.")]
 OptionalRunId = Annotated[
     Optional[str],
     typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs),
-]
-RunIds = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN ...", help="Ids of runs, or their first characters.", autocompletion=complete_runs),
 ]
 SomeRunIds = Annotated[
     Optional[list[str]],

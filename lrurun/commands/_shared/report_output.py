@@ -12,6 +12,7 @@ from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.instances.requests import LadderRequest
 from lrurun.report import formats
+from lrurun.report.formats.paper_style import PaperStyle
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
@@ -36,6 +37,10 @@ class Shown(Struct, frozen=True, kw_only=True):
     """The command that makes verdicts firm, or repeats firm ones, with what it costs."""
     table_only: bool = False
     """Whether LaTeX has the tabular environment alone."""
+    columns: Sequence[str] = ()
+    """Texts with names of columns of CSV, which are shown in place of others."""
+    style: PaperStyle = PaperStyle()
+    """The form of LaTeX."""
     format: formats.Format = "table"
     out: Path | None = None
 
@@ -68,6 +73,8 @@ class Shown(Struct, frozen=True, kw_only=True):
             request=self.request,
             firm=self.firm,
             table_only=self.table_only,
+            columns=self.columns,
+            style=self.style,
             ascii=self.out is None and console.is_ascii(),
         )
         if self.out is None:
@@ -75,3 +82,6 @@ class Shown(Struct, frozen=True, kw_only=True):
             return
         output.write_file(self.out, (text if text.endswith("\n") else text + "\n").encode())
         console.say(f"wrote {self.out}")
+        cautions = formats.content_of(made).cautions if self.style.plain else []
+        if cautions:  # a paper's table has no room for all of them
+            console.say(f"Caution: {'; '.join(cautions)}.")

@@ -11,7 +11,9 @@ from lrurun.commands._shared.report_output import Shown
 from lrurun.errors import Stopped, UnfinishedError
 
 if TYPE_CHECKING:
-    from lrurun.session.training import LadderTraining
+    from collections.abc import Callable
+
+    from lrurun.session.training import LadderTraining, SweepTraining
 
 
 def train(training: LadderTraining, *, report: bool = True, claims: bool = False) -> int:
@@ -35,6 +37,22 @@ def train(training: LadderTraining, *, report: bool = True, claims: bool = False
         return 0
     if report:
         _print_report(training, claims=claims)
+    for sentence in end.unfinished:
+        console.warn(sentence)
+    return UnfinishedError.exit_code if end.unfinished else 0
+
+
+def train_sweep(sweep: SweepTraining, report: Callable[[], None]) -> int:
+    """Trains what remains of all instances of a sweep, and calls what prints its report; the exit code.
+
+    Raises:
+        LrurunError: as `SweepTraining.train`.
+    """
+    try:
+        end = sweep.train()
+    except Stopped as stopped:
+        return sweep.first.options.stopped(stopped)
+    report()
     for sentence in end.unfinished:
         console.warn(sentence)
     return UnfinishedError.exit_code if end.unfinished else 0

@@ -1,4 +1,4 @@
-"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, forget, forgotten, gc."""
+"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, rename, hide, forget, forgotten, gc."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from msgspec import Struct, structs
 
 from lrurun import console, paths
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json
+from lrurun.commands._shared.options import Json, OnlyInstances, Where
 from lrurun.commands._shared.rules import examples
-from lrurun.commands.ledger import export, forget
+from lrurun.commands.ledger import export, forget, hide, rename
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
-from lrurun.session import opening
+from lrurun.session import opening, parts
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
@@ -213,8 +213,8 @@ def migrate(context: typer.Context) -> int:
 
 @app.command()
 @examples(
-    "lrurun ledger backup",
     "lrurun ledger backup --out kept.db.xz",
+    "lrurun ledger backup --instance npDigits --out paper.db",
 )
 def backup(
     context: typer.Context,
@@ -222,8 +222,14 @@ def backup(
         Optional[Path],
         typer.Option("--out", metavar="FILE", help="A new file [beside the ledger]; NAME.xz is compressed."),
     ] = None,
+    where: Where = None,
+    instance: OnlyInstances = None,
 ) -> int:
-    """Copy the ledger, even while it is in use."""
+    """Copy the ledger or a part of it, even while it is in use.
+
+    A part is a ledger of its own: runs with all that is recorded of them, and their instances. Of an instance that
+    comes in part, it records which runs were left out.
+    """
     from lrurun.ledger import backups
 
     places: Places = context.obj.places
@@ -231,34 +237,43 @@ def backup(
     name = f"{beside.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     target = (out or beside.with_name(name)).absolute()
     with opening.existing(places) as ledger:
-        backups.backup(ledger, target)
-    console.say(f"wrote {target}")
+        copied = backups.backup(ledger, target, parts.required(ledger, instance or (), where))
+    console.say(f"wrote {target}{f': {copied.sentence}' if copied else ''}")
     return 0
 
 
 @app.command()
 @examples(
-    "lrurun ledger merge kept.db.xz",
     "lrurun ledger merge other.db --other-runs other-runs",
+    "lrurun ledger merge other.db --where 'task=npDigits and tag=paper'",
 )
 def merge(
     context: typer.Context,
     other: Annotated[
-        str, typer.Argument(metavar="OTHER", help="The file, also NAME.xz, or the URL of another ledger.")
+        str,
+        typer.Argument(
+            metavar="OTHER", help="The file, also NAME.xz, the URL, or the published record of another ledger."
+        ),
     ],
     other_runs: Annotated[
         Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [beside it].")
     ] = None,
+    where: Where = None,
+    instance: OnlyInstances = None,
     json: Json = False,
 ) -> int:
-    """Add the runs of another ledger to this one."""
+    """Add the runs of another ledger to this one.
+
+    --where and --instance select in the other ledger. Of an instance that comes in part, this ledger records which
+    runs were left out; merging the rest later completes it.
+    """
     from lrurun.ledger import backups, merging
     from lrurun.report.live.views import PreparationView
     from lrurun.runner import run_files
     from lrurun.session import forgetting
 
     places: Places = context.obj.places
-    named = paths.ledger_location(other, "OTHER")
+    named = backups.in_record(paths.ledger_location(other, "OTHER"))
     if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
@@ -270,19 +285,28 @@ def merge(
                 raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
             if database.is_same(source, places.ledger):
                 raise UsageError(f"{other}: is this ledger", "name another ledger")
-            with opening.write(places) as ledger:
+            part = parts.required(source_ledger, instance or (), where)
+            with backups.of_part(source_ledger, part) as (of_part, copied), opening.write(places) as ledger:
                 forgetting.go_on(ledger, places)  # a run that comes back has the name of its folder again
                 other_folder = (other_runs or paths.default_runs(named)).absolute()
-                merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder, view.update)
-                ladders = [ladder.key for ladder in source_ledger.ladders()]
-                run_files.keep_all(ledger, places.runs, changed, ladders, view.update)
+                merged, changed = merging.merge(ledger, of_part, places.runs, other_folder, view.update)
+                ladders = [ladder.key for ladder in of_part.ladders()]
+                removals = [removal.key for removal in of_part.removals()]
+                run_files.keep_all(ledger, places.runs, changed, ladders, view.update, removal_keys=removals)
     if json:
-        output.write_json(merged)
+        output.write_json(structs.replace(merged, instances=copied and copied.instances))
         return 0
     console.paragraph(
-        f"{other}: runs new here: {merged.new}; unfinished here and now finished: {merged.finished}; "
-        f"unchanged: {merged.known}; checkpoints copied: {merged.checkpoints}"
+        f"{other}: {f'{copied.sentence}; ' if copied else ''}runs new here: {merged.new}; "
+        f"unfinished here and now finished: {merged.finished}; unchanged: {merged.known}; "
+        f"checkpoints copied: {merged.checkpoints}"
     )
+    if merged.returned:
+        console.say(f"forgotten here before, and back: {plural(merged.returned, 'run')}")
+    if merged.hidden:
+        console.say(
+            f"hidden here as in {other}: {', '.join(merged.hidden)}; lrurun ledger hide NAME --undo shows it again"
+        )
     if merged.held:
         console.warn(f"finished there and running here: {plural(merged.held, 'run')}; merge again later")
     return 0
@@ -320,8 +344,10 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
 
 
 app.command()(export.export)
+app.command()(hide.hide)
 app.command()(forget.forget)
 app.command()(forget.forgotten)
+app.command()(rename.rename)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -19,7 +19,7 @@ from lrurun.paths import places
 from lrurun.server import Location, Server
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Select
+    from sqlalchemy import Connection, Engine, Select, Table
 
 T = TypeVar("T")
 
@@ -55,6 +55,19 @@ class Joined(Protocol):
     def commit(self) -> None: ...
 
     def rollback(self) -> None: ...
+
+
+class Copying(Protocol):
+    """A new SQLite file that gets rows of a database, as they are at one moment."""
+
+    connection: Connection
+    """Reads the database at that moment."""
+
+    def copy(self, rows: Select[Any]) -> None:
+        """Copies rows of one table: the columns are all of that table's."""
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Adds other rows; a column that numbers its rows does so where it is not named."""
 
 
 class Freed(NamedTuple):
@@ -216,6 +229,10 @@ class Database(ABC):
         Raises:
             DamagedError: it is damaged.
         """
+
+    @abstractmethod
+    def copying(self, target: Path) -> AbstractContextManager[Copying]:
+        """A new ledger in the file `target`, without rows: those that are copied are there at the end of the block."""
 
     @abstractmethod
     def file(self) -> AbstractContextManager[Path]:

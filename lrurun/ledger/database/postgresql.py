@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import re
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, Dialect, Engine, Select, Table, create_engine, text
+from sqlalchemy import Connection, Dialect, Engine, Select, Table, create_engine, select, text
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.pool import QueuePool
 
@@ -290,23 +291,22 @@ class PostgreSQL(Database):
             yield _Rows(connection)
 
     def backup(self, target: Path) -> None:
+        with self.copying(target) as copy:
+            for table in TABLES:
+                if table.name not in self.lacking:
+                    copy.copy(select(table).order_by(*table.primary_key))
+
+    @contextlib.contextmanager
+    def copying(self, target: Path) -> Iterator[_Copying]:
         sqlite.upgrade(target)
         with (
-            self.rows() as source,
+            self.reading() as source,
             files.plain_errors(target, TIMEOUT),
-            contextlib.closing(files.connect(target, "mode=rw", TIMEOUT, "synchronous=OFF")) as copy,
+            contextlib.closing(files.connect(target, "mode=rw", TIMEOUT, "synchronous=OFF")) as file,
         ):
-            copy.execute("BEGIN")
-            for table in self._tables():
-                names = [column.name for column in table.columns]
-                columns, values = ", ".join(names), ", ".join("?" * len(names))
-                order = ", ".join(column.name for column in table.primary_key)
-                _, rows = source.select(f"SELECT {columns} FROM {table.name} ORDER BY {order}")
-                copy.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({values})", rows)
-            copy.execute("COMMIT")
-
-    def _tables(self) -> list[Table]:
-        return [table for table in TABLES if table.name not in self.lacking]
+            file.execute("BEGIN")
+            yield _Copying(source, file)
+            file.execute("COMMIT")
 
     @contextlib.contextmanager
     def file(self) -> Iterator[Path]:
@@ -340,6 +340,29 @@ class _Rows:
 def _each(cursor: psycopg.ServerCursor[Any]) -> Generator[tuple[Any, ...], None, None]:
     with cursor:
         yield from cursor
+
+
+class _Copying:
+    """A connection that reads, and a new file, which no other process has."""
+
+    def __init__(self, connection: Connection, file: sqlite3.Connection) -> None:
+        self.connection, self._file = connection, file
+
+    def copy(self, rows: Select[Any]) -> None:
+        [table] = rows.get_final_froms()
+        assert isinstance(table, Table)
+        streaming = {"stream_results": True, "max_row_buffer": _AT_ONCE}
+        streamed = self.connection.execute(rows, execution_options=streaming)
+        self._insert(table, [column.name for column in table.c], map(tuple, streamed))
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            names = list(rows[0])
+            self._insert(table, [table.c[name].name for name in names], ([row[name] for name in names] for row in rows))
+
+    def _insert(self, table: Table, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        marks = ", ".join("?" * len(names))
+        self._file.executemany(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({marks})", rows)
 
 
 class _Joined:

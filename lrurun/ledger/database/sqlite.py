@@ -8,11 +8,11 @@ import re
 import sqlite3
 import time
 import typing
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, create_engine, event
+from sqlalchemy import Connection, Engine, MetaData, Select, Table, create_engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool, QueuePool
 
@@ -334,6 +334,23 @@ class SQLite(Database):
             copy.execute("PRAGMA journal_mode=delete")  # a single file, even while it is open
 
     @contextlib.contextmanager
+    def copying(self, target: Path) -> Iterator[_Copying]:
+        upgrade(target)
+        query, _ = files.read_query(self.location)
+
+        def connect() -> sqlite3.Connection:
+            # The rows refer to each other as in this file, and checking each takes long.
+            connection = files.connect(self.location, query, TIMEOUT, "foreign_keys=OFF", "temp_store=MEMORY")
+            connection.execute("ATTACH ? AS copy", (f"{target.as_uri()}?mode=rw",))
+            connection.execute("PRAGMA copy.synchronous=OFF")
+            return connection
+
+        engine = create_engine("sqlite://", creator=connect, poolclass=NullPool)
+        event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN"))
+        with files.plain_errors(self.location, TIMEOUT), engine.begin() as connection:
+            yield _Copying(connection)
+
+    @contextlib.contextmanager
     def file(self) -> Iterator[Path]:
         yield self.location
 
@@ -361,6 +378,26 @@ class _Rows:
     def _each(self, cursor: sqlite3.Cursor) -> Generator[tuple[Any, ...], None, None]:
         with files.plain_errors(self._path, TIMEOUT):
             yield from cursor
+
+
+class _Copying:
+    """A file with a new one attached, which no other process has."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def copy(self, rows: Select[Any]) -> None:
+        [table] = rows.get_final_froms()
+        assert isinstance(table, Table)
+        self.connection.execute(_of_copy(table).insert().from_select(table.c.keys(), rows))
+
+    def insert(self, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self.connection.execute(_of_copy(table).insert(), list(rows))
+
+
+def _of_copy(table: Table) -> Table:
+    return table.to_metadata(MetaData(), schema="copy")
 
 
 class _Joined:

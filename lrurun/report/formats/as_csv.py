@@ -23,8 +23,16 @@ def render(report: Struct, columns: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
+    for line in lines(report, columns):
+        writer.writerow([cell(line.get(column) if "@" in column else line[column]) for column in columns])
+    return text.getvalue().rstrip("\n")
+
+
+def lines(report: Struct, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The values of each line, by their columns and others."""
     for line in _lines(finite(plain(report))):
         line |= line["by"] if isinstance(line.get("by"), dict) else {}
+        line |= _chosen(line)
         line |= _comparison(line.get("comparison"))
         line["runs"] = " ".join(line["runs"])
         line["scores"] = " ".join(map(str, line.get("scores", ())))
@@ -41,8 +49,15 @@ def render(report: Struct, columns: Sequence[str]) -> str:
             line |= {f"{field}@{score['test']}": score[field] for field in ("mean", "stderr", "n")}
         for score in line.get("slots", ()):
             line |= {f"{field}@{SLOT}{score['slot']}": score[field] for field in ("mean", "stderr", "n")}
-        writer.writerow([cell(line.get(column) if "@" in column else line[column]) for column in columns])
-    return text.getvalue().rstrip("\n")
+        yield line
+
+
+def _chosen(line: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the values that were chosen for a rung; empty cells without a choice."""
+    if "choice" not in line:
+        return {}
+    values = {choice["rung"]: choice["values"] for choice in line["choice"]}.get(line["rung"], {})
+    return {path: values.get(path) for path in line["by"]}
 
 
 def _comparison(comparison: dict[str, Any] | None) -> dict[str, Any]:

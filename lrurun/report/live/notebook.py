@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from lrurun import console
-from lrurun.report.live.progress import collect, view
+from lrurun.report.live.progress import collect, collect_sweep, view_of
 from lrurun.report.live.views import LadderView
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ class NotebookView(LadderView):
         self._text: str | None = None
         """What is shown; None before the first drawing."""
 
-    def update(self, ledger: Ledger, ladder: LadderInstance) -> None:
-        """Draws the progress of a ladder, if it has changed."""
-        if console.verbosity() < 0 or not (self._changed(ledger, ladder) or time.monotonic() >= self._due):
+    def update(self, ledger: Ledger, *ladders: LadderInstance) -> None:
+        """Draws the progress of a ladder or a sweep, if it has changed."""
+        if console.verbosity() < 0 or not (self._changed(ledger, ladders) or time.monotonic() >= self._due):
             return
-        text = "\n".join(view(collect(ledger, ladder), COLUMNS, color=False))
+        progress = collect(ledger, ladders[0]) if len(ladders) == 1 else collect_sweep(ledger, ladders)
+        text = "\n".join(view_of(progress, COLUMNS))
         if text != self._text:
             self._show(text)
         self._due = time.monotonic() + REDRAW_SECONDS

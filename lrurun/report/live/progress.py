@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -78,10 +78,26 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     a dispatch usually take."""
     form: ScoreForm = ACCURACY
     """How the scores of its task are printed."""
+    active_at: float
+    """When a run of it was last created or finished; without runs, when it was requested first."""
+    finished_at: float | None
+    """When the last of its finished runs ended."""
 
     @property
     def total(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run of it is running."""
+        return bool(self.counts.get("running"))
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether runs of it remain; nothing remains of an import, and a failed run is only tried again on request."""
+        if self.ladder.kind == "imported":
+            return False
+        return any(self.counts.get(state) for state in ("queued", "running", "interrupted"))
 
 
 def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
@@ -116,6 +132,29 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         running_on={run.id: _process(attempts[run.id]) for run in running},
         silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
+        active_at=max([ladder.created_at, *(at for s in summaries for at in (s.created_at, s.finished_at or 0.0))]),
+        finished_at=max((s.finished_at for s in summaries if s.finished_at is not None), default=None),
+    )
+
+
+class SweepProgress(Struct, frozen=True, kw_only=True):
+    """The instances of a sweep at one moment."""
+
+    instances: tuple[LadderProgress, ...]
+    counts: dict[str, int]
+    """State -> how many runs have it; a run that several instances have counts once."""
+    eta_seconds: float | None
+    """The time left; None where nothing is running, or no speed is recorded yet."""
+
+
+def collect_sweep(ledger: Ledger, ladders: Sequence[LadderInstance]) -> SweepProgress:
+    """The progress of the instances of a sweep."""
+    instances = tuple(collect(ledger, ladder) for ladder in ladders)
+    counts, work = ledger.work_of_several([ladder.key for ladder in ladders])
+    speeds = [rung.speed for progress in instances for rung in progress.rungs if rung.speed is not None]
+    usual = statistics.median(speeds) if speeds else None
+    return SweepProgress(
+        instances=instances, counts=dict.fromkeys(STATES, 0) | counts, eta_seconds=work.duration(usual)
     )
 
 
@@ -232,6 +271,66 @@ def view(progress: LadderProgress, width: int, *, color: bool = False) -> list[s
     return lines
 
 
+def view_sweep(progress: SweepProgress, width: int, *, color: bool = False) -> list[str]:
+    """The lines of the live view of a sweep: one for each instance, one for all, and running runs."""
+    table = _sweep_table(progress)
+    fitted = table.fit(width)
+    ladder = progress.instances[0].ladder
+    about = f"ladder {ladder.name} on {ladder.task}" + (f", profile {ladder.profile}" if ladder.profile else "")
+    lines = [*wrapped(clean(f"sweep of {plural(len(progress.instances), 'instance')}: {about}"), width), ""]
+    lines += table.stacked(width) if fitted is None else fitted.lines(color=color)
+    running: dict[str, str] = {}
+    for instance in progress.instances:
+        for run, line in zip(instance.running, running_lines(instance), strict=True):
+            if width >= _NARROW or run.id in instance.silent:
+                running.setdefault(run.id, f"{instance.ladder.short_name}: {line}")  # of a shared run, once
+    for text in ("", sweep_summary(progress), *running.values()):
+        lines += wrapped(clean(text), width)
+    return lines
+
+
+def view_of(progress: LadderProgress | SweepProgress, width: int, *, color: bool = False) -> list[str]:
+    """The lines of the live view of a ladder or a sweep."""
+    if isinstance(progress, SweepProgress):
+        return view_sweep(progress, width, color=color)
+    return view(progress, width, color=color)
+
+
+def _sweep_table(progress: SweepProgress) -> Table:
+    def column(name: str, cell: Callable[[LadderProgress], str], priority: int, **fields: Any) -> Column:
+        return Column(name=name, cell=lambda row: clean(cell(row)), priority=priority, **({"right": False} | fields))
+
+    def finished(row: LadderProgress) -> str:
+        return f"{row.counts.get('done', 0) + row.counts.get('diverged', 0)}/{row.total}"
+
+    def steps(row: LadderProgress) -> str:
+        total = sum(rung.steps for rung in row.rungs)
+        return f"{sum(rung.step for rung in row.rungs) / total:.0%}" if total else ""
+
+    columns = (
+        column("instance", lambda row: row.ladder.short_name, KEPT),
+        column("runs", finished, 3, right=True),
+        column("state", lambda row: state_of(_counts(row.counts, row.ladder)), KEPT, whole=True),
+        column("steps", steps, 1, right=True),
+        column("best on validation", _best, 2),
+    )
+    return Table(columns=columns, rows=progress.instances)
+
+
+def _best(progress: LadderProgress) -> str:
+    """The rung with the best scores of an instance so far, with them."""
+    best = _best_rung(progress)
+    if best is None or best.score is None:
+        return ""
+    return f"{best.rung}, {progress.form.labelled(progress.form.short(best.score))}"
+
+
+def sweep_summary(progress: SweepProgress) -> str:
+    """As `summary`, for all instances together."""
+    silent = {run: since for instance in progress.instances for run, since in instance.silent.items()}
+    return _summary(progress.counts, progress.instances[0].ladder, silent, progress.eta_seconds)
+
+
 _NARROW = 76
 """The width of a terminal below which running runs are not shown."""
 
@@ -258,20 +357,43 @@ def _table(progress: LadderProgress) -> Table:
     return Table(columns=tuple(column(k, name) for k, name in enumerate(names)), rows=tuple(rows(progress)))
 
 
+def best(progress: LadderProgress) -> RungProgress | None:
+    """The rung with the best scores of those that have finished runs; None unless there are several, and where the
+    best is no better than chance."""
+    return None if sum(map(_is_scored, progress.rungs)) < 2 else _best_rung(progress)
+
+
+def best_score(progress: LadderProgress) -> str:
+    """The `best` rung and its score, as in "gamma-norm, 93.1 %"; empty if there is none."""
+    rung = best(progress)
+    if rung is None or rung.score is None:
+        return ""
+    return f"{rung.rung}, {progress.form.labelled(progress.form.short(rung.score))}"
+
+
 def so_far(progress: LadderProgress) -> str:
-    """The rung with the best scores of those that have finished runs, if there are several; or nothing."""
-    finished = [r for r in progress.rungs if r.stage == "train" and r.score is not None and r.counts.get("done")]
+    """A sentence with the `best` rung; empty if there is none."""
+    rung = best(progress)
+    if rung is None:
+        return ""
+    seeds = plural(rung.scored, "seed")
+    return f"best on validation{' so far' * progress.is_unfinished}: {best_score(progress)} (mean of {seeds})"
+
+
+def _is_scored(rung: RungProgress) -> bool:
+    """Whether a rung has finished runs with a validation score."""
+    return rung.stage == "train" and rung.score is not None and bool(rung.counts.get("done"))
+
+
+def _best_rung(progress: LadderProgress) -> RungProgress | None:
+    """The rung with the best scores; None where there is none, or it is no better than chance."""
+    finished = list(filter(_is_scored, progress.rungs))
     least = min((rung.without_score for rung in finished), default=0)  # means of other seeds alone would mislead
     candidates = [rung for rung in finished if rung.without_score == least]
-    best = progress.form.best(rung.score for rung in candidates if rung.score is not None)
-    if len(finished) < 2 or best is None:
-        return ""
-    if _is_chance(best, progress.ladder.task):
-        return ""
-    rung = next(rung for rung in candidates if rung.score == best)
-    score = progress.form.labelled(progress.form.short(best))
-    seeds = plural(rung.scored, "seed")
-    return f"best on validation{' so far' * _is_unfinished(progress)}: {rung.rung}, {score} (mean of {seeds})"
+    score = progress.form.best(rung.score for rung in candidates if rung.score is not None)
+    if score is None or _is_chance(score, progress.ladder.task):
+        return None
+    return next(rung for rung in candidates if rung.score == score)
 
 
 def _is_chance(score: float, task: str) -> bool:
@@ -282,10 +404,23 @@ def _is_chance(score: float, task: str) -> bool:
     return metric.oriented(score) <= metric.oriented(metric.chance) + (metric.near_chance or 0)
 
 
-def _is_unfinished(progress: LadderProgress) -> bool:
-    if progress.ladder.kind == "imported":
-        return False
-    return any(progress.counts.get(state) for state in ("queued", "running", "interrupted"))
+def seeds(progress: LadderProgress) -> str:
+    """How many runs its rungs have, as in "3" or "1 to 3"; empty where it has none, or no seeds."""
+    totals = [rung.total for rung in progress.rungs if rung.stage == "train"]
+    if not totals or _is_without_score(progress):
+        return ""
+    least, most = min(totals), max(totals)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def not_done(progress: LadderProgress) -> str:
+    """Its runs that are in another state than done, as in "1 diverged, 2 failed"; empty if there are none."""
+    return _not_done(progress.counts, progress.ladder)
+
+
+def _not_done(by_state: Mapping[str, int], ladder: LadderInstance) -> str:
+    counts = _counts(by_state, ladder)
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if state != "done" and count)
 
 
 MISSING = "missing"
@@ -317,22 +452,35 @@ def _main(counts: Mapping[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    requester = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
-    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*ladder.identity.parts(), *requester])}"
+    by = [f"requested by {requester(ladder)}"] if requester(ladder) else []
+    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*ladder.identity.parts(), *by])}"
+
+
+def requester(ladder: LadderInstance) -> str:
+    """The user who requested it first; empty if that is the user of this process, or nobody knows."""
+    return "" if ladder.user in (None, owner.user()) else str(ladder.user)
 
 
 def summary(progress: LadderProgress) -> str:
     """`12 of 24 done, 2 running, 10 queued, at least 1:20 left`; no time left is known while a worker does not
     advance."""
-    parts = [f"{progress.counts.get('done', 0)} of {progress.total} done"]
-    counts = _counts(progress.counts, progress.ladder)
-    parts += [f"{count} {state}" for state, count in counts.items() if state != "done" and count]
-    if progress.silent:
-        count, since = len(progress.silent), duration(min(since for since, _ in progress.silent.values()))
+    return _summary(progress.counts, progress.ladder, progress.silent, progress.eta_seconds)
+
+
+def _summary(
+    by_state: Mapping[str, int],
+    ladder: LadderInstance,
+    silent: Mapping[str, tuple[float, float]],
+    eta_seconds: float | None,
+) -> str:
+    parts = [f"{by_state.get('done', 0)} of {sum(by_state.values())} done"]
+    parts += filter(None, [_not_done(by_state, ladder)])
+    if silent:
+        count, since = len(silent), duration(min(since for since, _ in silent.values()))
         workers = f"{count} {'worker has' if count == 1 else 'workers have'}"
         parts.append(f"{workers} not advanced for {since}")
-    elif progress.eta_seconds is not None:
-        parts.append(f"at least {duration(progress.eta_seconds)} left")  # compiling is not in it
+    elif eta_seconds is not None:
+        parts.append(f"at least {duration(eta_seconds)} left")  # compiling is not in it
     return ", ".join(parts)
 
 
@@ -347,28 +495,31 @@ class Lines:
 
     def update(
         self,
-        ladder_key: str,
-        changed: Iterable[Run],
-        whole: Callable[[], LadderProgress],
+        names: Mapping[str, str],
+        changed: Sequence[Run],
+        whole: Callable[[], str],
         failures: Mapping[str, Sequence[str]],
         programs: Mapping[str, ScoreForm] = MappingProxyType({}),
     ) -> list[str]:
         """The lines that are due.
 
         Args:
+            names: ladder key -> the name with which lines on its runs begin; "" where there is one ladder.
             changed: the runs that may be in another state than at the last update.
-            whole: reads the progress of the ladder.
+            whole: reads the progress of the ladder, for a line on all of it.
             failures: run id -> the reason of each attempt that has failed while this command watched.
             programs: task -> the form of its scores, for tasks of users' programs.
         """
         lines = []
-        for run in sorted(changed, key=lambda r: _member(r, ladder_key)[2]):
+        keys = {run.id: next((m.ladder_key for m in run.memberships if m.ladder_key in names), "") for run in changed}
+        for run in sorted(changed, key=lambda r: _member(r, keys[r.id])[2]):
             if self._states.get(run.id, "queued") != run.state:
                 self._states[run.id] = run.state
-                text = _line(run, ladder_key, failures.get(run.id, ()), programs)
-                lines.append(f"{time.strftime('%H:%M:%S')} {text}")
+                text = _line(run, keys[run.id], failures.get(run.id, ()), programs)
+                name = names.get(keys[run.id])
+                lines.append(f"{time.strftime('%H:%M:%S')} {f'{name}: ' if name else ''}{text}")
         if not lines and time.monotonic() - self._printed_at >= self.every:
-            lines.append(f"{time.strftime('%H:%M:%S')} {summary(whole())}")
+            lines.append(f"{time.strftime('%H:%M:%S')} {whole()}")
         if lines:
             self._printed_at = time.monotonic()
         return lines

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Any, Self
 from lrurun import console
 from lrurun.config.schema import LADDER_KINDS
 from lrurun.judging.scores import of_instance
-from lrurun.report.live.progress import LadderProgress, Lines, collect, view
+from lrurun.report.live.progress import (
+    LadderProgress,
+    Lines,
+    SweepProgress,
+    collect,
+    collect_sweep,
+    summary,
+    sweep_summary,
+    view_of,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.live import Live
 
     from lrurun.ledger.ledger import Ledger
@@ -29,7 +40,8 @@ PAUSE = 20.0
 
 
 class LadderView:
-    """Shows the progress of a ladder on stderr. A context manager, which restores the terminal at its end."""
+    """Shows the progress of a ladder, or of the instances of a sweep, on stderr. A context manager, which restores the
+    terminal at its end."""
 
     def __init__(self) -> None:
         self._lines = Lines()
@@ -49,44 +61,45 @@ class LadderView:
                 self._live.stop()
             self._live = None
 
-    def update(self, ledger: Ledger, ladder: LadderInstance) -> None:
-        """Draws the progress of a ladder, or prints what has happened since the last update."""
+    def update(self, ledger: Ledger, *ladders: LadderInstance) -> None:
+        """Draws the progress of a ladder or a sweep, or prints what has happened since the last update."""
         if console.verbosity() < 0:
             return
-        changed = self._changed(ledger, ladder)
+        changed = self._changed(ledger, ladders)
         if not console.is_terminal():
-            programs = of_instance(ledger, ladder) if changed else {}
-            whole = partial(collect, ledger, ladder)
-            for line in self._lines.update(ladder.key, changed, whole, self._failures, programs):
+            programs = of_instance(ledger, ladders[0]) if changed else {}
+            names = {ladder.key: ladder.short_name if len(ladders) > 1 else "" for ladder in ladders}
+            whole = partial(_summary, ledger, ladders)
+            for line in self._lines.update(names, changed, whole, self._failures, programs):
                 console.say(line)
         elif changed or time.monotonic() >= self._due:
             began = time.monotonic()
             try:
-                self._draw(collect(ledger, ladder))
+                self._draw(collect(ledger, ladders[0]) if len(ladders) == 1 else collect_sweep(ledger, ladders))
             except OSError:
                 self._live = None
                 console.mute()
             self._due = time.monotonic() + PAUSE * (time.monotonic() - began)
 
-    def _changed(self, ledger: Ledger, ladder: LadderInstance) -> list[Run]:
-        """The runs of a ladder that have changed since the last call; at first, those that have begun and not ended."""
-        brief = ladder.kind in LADDER_KINDS  # lines on others name their settings
+    def _changed(self, ledger: Ledger, ladders: Sequence[LadderInstance]) -> list[Run]:
+        """The runs of ladders that have changed since the last call; at first, those that have begun and not ended."""
+        brief = ladders[0].kind in LADDER_KINDS  # lines on others name their settings
         if self._last_event is None:
             self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
-            return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=brief)
+            return _runs(ledger, ladders, states=("running", "failed", "interrupted"), brief=brief)
         events = ledger.events(after=self._last_event)  # every change of a state is one
         self._last_event = max((event.id for event in events), default=self._last_event)
         for event in events:
             if event.kind == "failed" and event.run:
                 self._failures.setdefault(event.run, []).append(event.text.partition("\n")[0])
         changed = {event.run for event in events if event.run}
-        return ledger.runs(ladder.key, ids=changed, brief=brief) if changed else []
+        return _runs(ledger, ladders, ids=changed, brief=brief) if changed else []
 
-    def _draw(self, progress: LadderProgress) -> None:
+    def _draw(self, progress: LadderProgress | SweepProgress) -> None:
         terminal = console.err()
         from rich.text import Text
 
-        lines = view(progress, terminal.width, color=not terminal.no_color)
+        lines = view_of(progress, terminal.width, color=not terminal.no_color)
         picture = Text.from_ansi("\n".join(lines), no_wrap=True)
         if self._live is None:
             from rich.live import Live
@@ -100,6 +113,17 @@ class LadderView:
     def say(self, text: str) -> None:
         """Print a message, above the live view if there is one."""
         console.say(text)
+
+
+def _runs(ledger: Ledger, ladders: Sequence[LadderInstance], **chosen: Any) -> list[Run]:
+    """Some runs of ladders, each once."""
+    return list({run.id: run for ladder in ladders for run in ledger.runs(ladder.key, **chosen)}.values())
+
+
+def _summary(ledger: Ledger, ladders: Sequence[LadderInstance]) -> str:
+    if len(ladders) == 1:
+        return summary(collect(ledger, ladders[0]))
+    return sweep_summary(collect_sweep(ledger, ladders))
 
 
 class PreparationView:

@@ -17,6 +17,7 @@ from lrurun.config.schema import LADDER_KINDS
 from lrurun.config.settings import set_text
 from lrurun.data import tasks
 from lrurun.errors import LrurunError, NotFoundError, nearest_hint
+from lrurun.judging.claims import Unbeaten
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import cells, content, ladder_content, ladder_remarks, remarks
@@ -52,6 +53,8 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     """How scores are printed, and their direction."""
     cautions: tuple[Caution, ...]
     """What changes the reading of the differences."""
+    unbeaten: Unbeaten | None = None
+    """The rungs that no other one is decided to be better than, where that was asked."""
 
 
 class TaskCell(LadderRow, frozen=True, kw_only=True):
@@ -63,6 +66,8 @@ class TaskCell(LadderRow, frozen=True, kw_only=True):
     )
     instance: Instance
     metric: str
+    unbeaten: bool = False
+    """Whether no other rung is decided to be better on this task, where that was asked."""
 
 
 class AllTasksRow(Struct, frozen=True, kw_only=True):
@@ -92,13 +97,19 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
 
 
 def collect(
-    ledger: Ledger, ladder: Ladder, request: LadderRequest, rungs: Sequence[str] | None = None
+    ledger: Ledger,
+    ladder: Ladder,
+    request: LadderRequest,
+    rungs: Sequence[str] | None = None,
+    *,
+    with_unbeaten: bool = False,
 ) -> AllTasksReport:
-    """The report on every instance of `ladder` that is requested, with notes on the others.
+    """The report on every instance of `ladder` that is requested and not hidden, with notes on the others.
 
     Args:
         request: profile, tuning and settings; its task is ignored.
         rungs: show only these.
+        with_unbeaten: whether it says which rungs no other one is decided to be better than on a task.
 
     Raises:
         NotFoundError: there is none.
@@ -106,9 +117,13 @@ def collect(
     from lrurun.instances import documents, lookup
     from lrurun.report.tables import loaded_instance
 
-    reports, notes, differing = [], [], []
+    reports, notes, differing, hidden = [], [], [], []
     refused: LrurunError | None = None
+    left_out = ledger.hidden()
     for instance in sorted(ledger.ladders(ladder.name), key=_rank):
+        if instance.key in left_out:
+            hidden.append(instance.short_name)
+            continue
         if request.profile not in (None, instance.profile) or not _may_be(instance, request):
             differing.append(lookup.title(instance))
             continue
@@ -116,9 +131,8 @@ def collect(
             sets = request.sets | _protocol(instance)
             plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=request.tune)
             if plan.spec == instance.spec:
-                reports.append(
-                    loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=False)
-                )
+                loaded = loaded_instance.LoadedInstance(plan, instance, ledger)
+                reports.append(loaded.report(rungs=rungs, with_claims=False, with_unbeaten=with_unbeaten))
             else:
                 differing.append(lookup.title(instance))
         except LrurunError as error:
@@ -137,9 +151,13 @@ def collect(
         hint = f"run: lrurun ladder TASK --ladder {request.ladder}"
         if differing or ladders:
             hint = f"{_meant(ledger.ladders(ladder.name), request)}this ledger has: {_some(differing or list(ladders))}"
+        if hidden:
+            hint = f"hidden: {_some(hidden)}; lrurun ledger hide NAME --undo shows it again"
         raise NotFoundError(f"{requested}: on no task of this ledger", hint)
     if differing:
         notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(differing)}")
+    if hidden:
+        notes.append(f"left out, because they are hidden: {_some(hidden)}")
     return build(ladder, reports, notes)
 
 
@@ -191,6 +209,7 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
             metric=report.metric,
             score=report.score,
             cautions=tuple(_cautions(ladder, report)),
+            unbeaten=report.unbeaten,
         )
         for report in reports
     )
@@ -294,7 +313,9 @@ def _shared(ladder: Ladder, columns: Sequence[TaskColumn]) -> Instance:
 
 
 def _cell(report: LadderReport, k: int) -> TaskCell:
-    return TaskCell(instance=report.instance, metric=report.metric, **structs.asdict(report.rows[k]))
+    row = report.rows[k]
+    unbeaten = report.unbeaten is not None and row.rung in report.unbeaten.rungs
+    return TaskCell(instance=report.instance, metric=report.metric, unbeaten=unbeaten, **structs.asdict(row))
 
 
 def content_of(report: AllTasksReport) -> content.ReportContent:

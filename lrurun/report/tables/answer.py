@@ -18,6 +18,7 @@ from lrurun.report.tables import axes, cells, content, ladder_remarks, next_step
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import (
     BASE,
+    choice_columns,
     has_branches,
     p_cell,
     scope,
@@ -38,8 +39,7 @@ def content_of(
     report: LadderReport, request: LadderRequest | str | None = None, firm: str = ""
 ) -> content.ReportContent:
     """What the first layer shows, with commands that show more of what was requested: a text is the name of an instance
-    that no request finds, because its documents have changed. It cannot be trained further, and `lrurun claims` does
-    not know it.
+    that no request finds, because its documents have changed. It cannot be trained further.
 
     `firm`: the command that makes verdicts firm, or repeats firm ones, with what it costs, where that is known.
     """
@@ -67,7 +67,7 @@ def _title(report: LadderReport) -> str:
         *([_imported(report.imported)] if report.imported is not None else []),
         *(["not the published data"] if report.instance.data.get("published") == "no" else []),
     ]
-    return " · ".join(parts)
+    return report.instance.named(" · ".join(parts))
 
 
 _LONGEST_PLACE = 40
@@ -109,6 +109,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     base = "its base" if has_branches(report) else "the rung before"
     columns = [
         RUNG,
+        *choice_columns(report),
         *([BASE] if has_branches(report) else []),
         Column(
             name=f"test {form.title}",
@@ -164,7 +165,7 @@ def _change(report: LadderReport) -> Column:
 
 def score(row: LadderRow, report: LadderReport) -> str:
     """The mean of a rung with its error, in as many digits as the numbers of the report need."""
-    form, long = report.score.beside([row.mean]), _needs_decimals(report)
+    form, long = report.score.beside([row.mean]), needs_decimals(report)
     if row.mean is None:
         return next(iter(cells.uncounted(row)), NOTHING)
     return form.with_symbol(wording.with_error(row.mean, row.stderr, form, short=not long))
@@ -174,7 +175,7 @@ def difference(row: LadderRow, report: LadderReport) -> str:
     """The difference of a rung to its base, in as many digits; empty where there is none."""
     if row.comparison is None or row.same_as_before:
         return ""
-    return wording.difference(row.comparison, report.score, short=not _needs_decimals(report))
+    return wording.difference(row.comparison, report.score, short=not needs_decimals(report))
 
 
 def _is_of_fewer_seeds(report: LadderReport) -> bool:
@@ -195,7 +196,7 @@ _LOOK = Column(
 )
 
 
-def _needs_decimals(report: LadderReport) -> bool:
+def needs_decimals(report: LadderReport) -> bool:
     """Whether the short form of scores would print an error or a difference as zero."""
     differences = (row.comparison.difference for row in report.rows if row.comparison is not None)
     numbers = [number for number in (*(row.stderr for row in report.rows), *differences) if number]
@@ -245,7 +246,7 @@ def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: 
     remarks = ladder_remarks.of_report(report)
     if cautions := cautions_of(remarks):
         sentences.append(f"Caution: {'; '.join(caution.text for caution in cautions)}.")
-    sentences.append(next_step.sentence(report, request, firm))
+    sentences += next_step.sentence(report, request, firm).splitlines()
     sentences += [remark.brief for remark in remarks]
     return [sentence for sentence in sentences if sentence]
 
@@ -317,8 +318,8 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     papers = {match[1] if match else "" for match in matches}
     paper = papers.pop() if len(papers) == 1 else ""
     subject = f"Claims of {clean(paper)}" if paper else "Claims"
-    where = "" if isinstance(request, str) else f" ({next_step.command(report, request, 'claims')})"
-    return f"{subject}{stand_in}: {', '.join(parts)}{where}."
+    where = next_step.command(report, request, "claims")
+    return f"{subject}{stand_in}: {', '.join(parts)} ({where})."
 
 
 def _on_these_items(comparison: Comparison) -> str:

@@ -39,7 +39,7 @@ HEADERS = (*PAPER_HEADERS, "source", "in this ledger")
 
 def cells(claim: JudgedClaim) -> list[str]:
     """A line of the table."""
-    form, here = _form(claim), claim.here
+    form, here = form_of(claim), claim.here
     line = [claim.ladder, claim.task]
     if claim.is_of_study:
         line += [claim.text, "", "", f"{claim.verdict}: {claim.reason}"]
@@ -60,7 +60,7 @@ def reasoning(claim: JudgedClaim) -> str:
     where += f", profile {here.profile}" if here.profile else ""
     if claim.is_of_study:
         return "; ".join([where, here.detail])
-    form = _form(claim)
+    form = form_of(claim)
     parts = [f"{where}: {wording.statement(claim, form)}", here.detail]
     if here.verdict == NOT_RUN:
         p = "" if claim.p_adjusted is None else wording.p_value(claim.p_adjusted)
@@ -76,7 +76,8 @@ def _by_paper(claim: JudgedClaim) -> str:
     return f"{claim.verdict}{beside}"
 
 
-def _form(claim: JudgedClaim) -> ScoreForm:
+def form_of(claim: JudgedClaim) -> ScoreForm:
+    """The form of the scores that a claim is about."""
     # a task of imported arrays, or of a plug-in, may not be here: then its metric is in the claim
     return of_task(claim.task, [f"val/{claim.metric}"] if claim.metric and claim.task not in tasks.TASKS else [])
 

@@ -15,9 +15,10 @@ from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import RemovedRun
 from lrurun.report.tables import cells, content
+from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.next_step import LARGE_ITEM_SHARE, longer
-from lrurun.report.tables.remarks import Caution, Remark, Topic, merged, of_notes, sentences
+from lrurun.report.tables.remarks import Caution, Remark, Topic, edges_text, merged, of_notes, sentences
 from lrurun.report.tables.row_scores import LadderRow
 
 FEW = 3
@@ -343,10 +344,7 @@ def _on_tuning(report: LadderReport) -> list[Remark]:
     """What tuning compared, and which of the best values are at the edge of those tried."""
     if (tuning := report.tuning) is None:
         return []
-    by_paths: dict[str, list[str]] = {}
-    for rung, settings in tuning.at_edge.items():
-        by_paths.setdefault(", ".join(settings), []).append(rung)
-    edges = "; ".join(f"{settings} ({', '.join(rungs)})" for settings, rungs in by_paths.items())
+    edges = edges_text(tuning.at_edge)
     beyond = f" Best value at the edge of those tried: {edges}; a better one may lie beyond." if edges else ""
     items = "" if tuning.items is None else f" on {tuning.items:,} validation items"
     return [Remark(full=f"Tuning compared means over {plural(tuning.seeds, 'seed')}{items}.{beyond}", topic="edge")]
@@ -417,7 +415,8 @@ def cautions(report: LadderReport) -> list[Remark]:
     else:
         what = "not tuned, see --tune" if report.can_tune else "not tuned"
         untuned = _about(what, [row for row in differing if row.untuned], differing)
-    value, more = "rate" if report.is_of_models else "value", longer(report)
+    is_of_rates = report.is_of_models and (not isinstance(report, ChosenReport) or report.by == (RATE,))
+    value, more = "rate" if is_of_rates else "value", longer(report)
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings: list[tuple[Topic, Caution | None]] = [
         ("smoke", Caution(what=smoke) if report.instance.profile == "smoke" else None),
@@ -637,8 +636,10 @@ def _unchanged(report: LadderReport) -> list[LadderRow]:
 
 def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
     """Whether the learning rate that tuning chose for a rung is the smallest or the largest that it tried; of a user's
-    program, any setting."""
+    program and of a sweep, any setting."""
     paths = () if report.tuning is None else report.tuning.at_edge.get(row.rung, ())
+    if isinstance(report, ChosenReport):
+        return bool(paths)
     return RATE in paths or any(path.startswith(SETTINGS) for path in paths)
 
 

@@ -18,6 +18,7 @@ from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.instances.import_record import ImportRecord
 from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
+from lrurun.judging.claims import Unbeaten
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
 from lrurun.judging.samples import Sample
@@ -133,6 +134,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
 
     imported: ImportRecord | None = None
     """The newest import of its runs."""
+    unbeaten: Unbeaten | None = None
+    """The rungs that no other one is decided to be better than; None where that was not asked."""
     removed_runs: tuple[RemovedRun, ...] = ()
     """The runs of the instance that had begun and were forgotten, or left out of this copy of a part of a ledger, and
     that are not back."""
@@ -169,6 +172,7 @@ def build(
     imported: ImportRecord | None = None,
     removed_runs: Sequence[RemovedRun] = (),
     read_again: str = "",
+    with_unbeaten: bool = False,
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
 
@@ -188,6 +192,7 @@ def build(
         imported: the newest import of its runs.
         removed_runs: its runs that were forgotten, or left out of a copy.
         read_again: the command that imports them again.
+        with_unbeaten: whether every pair of rungs is tested, for the rungs that no other one is better than.
     """
     ladder, metric = instance.ladder, instance.metric
     task, profile = instance.identity.task, instance.identity.profile
@@ -264,6 +269,7 @@ def build(
         imported=imported,
         removed_runs=tuple(begun),
         read_again=read_again,
+        unbeaten=claims.unbeaten(results, scoring=scoring, progress=progress) if with_unbeaten else None,
         fresh_seeds=_fresh_seeds(
             {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
         ),

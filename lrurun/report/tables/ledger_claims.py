@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,8 +28,10 @@ from lrurun.report.tables.claims_table import PAPERS, paper_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
+    from lrurun.ledger.part import Part
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.tables.ladder_table import LadderReport
+    from lrurun.report.tables.loaded_instance import LoadedInstance
 
 
 class PaperEntry(Struct, frozen=True, kw_only=True):
@@ -127,12 +129,18 @@ def ladders_of(ledger: Ledger, only: str | None = None) -> tuple[dict[str, Ladde
 
 
 def gather(
-    ledger: Ledger, ladders: Mapping[str, Ladder], task: str | None, by_task: Mapping[str, TaskEvidence]
+    ledger: Ledger,
+    ladders: Mapping[str, Ladder],
+    task: str | None,
+    by_task: Mapping[str, TaskEvidence],
+    only: LoadedInstance | None = None,
+    part: Part | None = None,
 ) -> Evidence:
     """The evidence of a ledger on ladders, by the names that find them, on one task or all, and on tasks without
-    ladders."""
+    ladders; with `only`, that of one instance, as it was run, with `part`, that of the instances of a part."""
+    keys = None if part is None or part.is_all else {instance.key for instance in ledger.ladders_of(part)}
     return Evidence(
-        ladders={name: _judging_instances(ledger, name, ladder, task) for name, ladder in ladders.items()},
+        ladders={name: _judging_instances(ledger, name, ladder, task, only, keys) for name, ladder in ladders.items()},
         by_task=by_task,
     )
 
@@ -218,31 +226,46 @@ def _stand_in(ladder: Ladder, task: str, claim: Claim, instance: JudgingInstance
     )
 
 
-def _judging_instances(ledger: Ledger, name: str, ladder: Ladder, task: str | None) -> dict[str, JudgingInstance]:
-    """Task -> what judges the claims of the ladder on it; tasks without final runs are left out."""
-    on_tasks = dict.fromkeys(instance.task for instance in ledger.ladders(ladder.name, task))
-    judging = {on_task: _judging_instance(ledger, name, ladder, on_task) for on_task in on_tasks}
+def _judging_instances(
+    ledger: Ledger,
+    name: str,
+    ladder: Ladder,
+    task: str | None,
+    only: LoadedInstance | None,
+    keys: Collection[str] | None,
+) -> dict[str, JudgingInstance]:
+    """Task -> what judges the claims of the ladder on it; tasks without final runs are left out. `keys` are those of
+    the instances that may judge, None: all."""
+    by_task: dict[str, list[LadderInstance]] = {}
+    for instance in ledger.ladders(ladder.name, task):
+        if keys is None or instance.key in keys:
+            by_task.setdefault(instance.task, []).append(instance)
+    judging = {on_task: _judging_instance(ledger, name, ladder, among, only) for on_task, among in by_task.items()}
     return {on_task: instance for on_task, instance in judging.items() if instance is not None}
 
 
-def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> JudgingInstance | None:
-    """The instance of the ladder on a task whose runs decide: the plain recipe, else a profile at the paper's sizes,
-    else any, as with other settings; of several, that with the most current final runs. Without any that can be judged,
-    the reasons."""
+def _judging_instance(
+    ledger: Ledger, name: str, ladder: Ladder, instances: Sequence[LadderInstance], only: LoadedInstance | None
+) -> JudgingInstance | None:
+    """The instance of these, of the ladder on a task, whose runs decide: `only` that one, else the plain recipe, else a
+    profile at the paper's sizes, else any, as with other settings; of several, that with the most current final runs.
+    Without any that can be judged, the reasons."""
     usable: list[tuple[tuple[int, int], JudgingInstance]] = []
     unusable: list[tuple[LadderInstance, str]] = []
-    for instance in ledger.ladders(ladder.name, task):
+    hidden = ledger.hidden()  # which changes no verdict
+    for instance in instances if only is None else [only.instance]:
         if not _has_final_runs(ledger, instance):
             continue
         sets, tune = instance.spec.set, instance.spec.tune
         try:
-            recorded = documents.find(ledger, instance)
-            documents.load_code(ledger, instance, recorded, "recurrence", "task")
-            plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
-            if plan.spec != instance.spec:
-                unusable.append((instance, "the ladder or the recipe has changed since"))
-                continue
-            loaded = loaded_instance.LoadedInstance(plan, instance, ledger)
+            if (loaded := only) is None:
+                recorded = documents.find(ledger, instance)
+                documents.load_code(ledger, instance, recorded, "recurrence", "task")
+                plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
+                if plan.spec != instance.spec:
+                    unusable.append((instance, "the ladder or the recipe has changed since"))
+                    continue
+                loaded = loaded_instance.LoadedInstance(plan, instance, ledger)
             report = loaded.report(with_claims=True)
         except LrurunError as error:  # its files have changed or are gone, or its runs have unequal data
             unusable.append((instance, str(error)))
@@ -250,13 +273,14 @@ def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> J
         if count := sum(row.ranked for row in report.rows):
             reduced = _is_reduced(ladder, instance)
             order = (2 if reduced else int(instance.profile is not None or bool(instance.spec.set)), -count)
-            command = _command_of(name, plan, report, {run.id: run.seed for run in loaded.runs})
-            usable.append((order, _judged(report, instance, command, reduced=reduced)))
+            command = _command_of(name, loaded.plan, report, {run.id: run.seed for run in loaded.runs})
+            judged = _judged(report, instance, command, reduced=reduced, hidden=instance.key in hidden)
+            usable.append((order, judged))
         else:
             unusable.append((instance, "; ".join(map(str, report.notes)) or "no run has a score"))
     if usable:
         return _together([instance for _, instance in sorted(usable, key=itemgetter(0))])
-    return _unusable(ladder, task, unusable) if unusable else None
+    return _unusable(ladder, instances[0].task, unusable) if unusable else None
 
 
 def _together(instances: Sequence[JudgingInstance]) -> JudgingInstance:
@@ -287,8 +311,11 @@ def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
     return unpublished or bool(instance.spec.set)
 
 
-def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> JudgingInstance:
+def _judged(
+    report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool, hidden: bool
+) -> JudgingInstance:
     changed = f"with {', '.join(instance.spec.set)}; " if instance.spec.set else ""
+    changed = f"by the hidden instance {instance.short_name}; {changed}" if hidden else changed
     verdicts = {
         claim.text: structs.replace(
             claim,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from lrurun.config.instance import Instance, data_phrase
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.config.settings import flatten
 from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, UsageError, plural
@@ -65,8 +66,14 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> LoadedInstance:
     """An instance by the documents that it was run with.
 
     Raises:
-        UsageError: a plug-in is not loaded, or the documents do not fit this version.
+        UsageError: a plug-in is not loaded, or the documents do not fit this version; or it is a study.
     """
+    if instance.kind not in LADDER_KINDS:
+        study = instance.task.partition(":")[2]
+        raise UsageError(
+            f"instance {instance.short_name}: is of a study, which has no rungs",
+            f"lrurun study {study} --profile {instance.profile} --out FILE draws it; lrurun report {instance.task}",
+        )
     return LoadedInstance(documents.plan_of(ledger, instance), instance, ledger)
 
 
@@ -178,7 +185,12 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return structs.replace(self.instance.identity, data=self.data)
 
     def report(
-        self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
+        self,
+        *,
+        rungs: Sequence[str] | None = None,
+        detect: float | None = None,
+        with_claims: bool | None = None,
+        with_unbeaten: bool = False,
     ) -> ladder_table.LadderReport:
         """The comparison of its rungs.
 
@@ -187,6 +199,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             detect: a difference, as it is printed, for which the report says the seeds that it needs.
             with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: of the ladder
                 `lru`, whose claims are about the papers' tasks, only on a task that comes with lrurun.
+            with_unbeaten: whether it has the rungs that no other one is decided to be better than.
         """
         plan, task = self.plan, self._task
         if with_claims is None:
@@ -213,7 +226,17 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
             removed_runs=self.removed,
             read_again=phrases.read_again(plan.recipe),
+            with_unbeaten=with_unbeaten,
         )
+
+    def sentences_on(self, rungs: Collection[str], chose: Collection[int]) -> list[str]:
+        """What readers must know of a comparison for which the values of these rungs were chosen: the code of its runs,
+        side effects of its rungs, seeds that were added later. The seeds that `chose` enter no verdict."""
+        sentences = documents.changed_code(self.ledger, self.instance, self.plan)
+        if sentence := lookup.other_versions(self.plan, self.ledger):
+            sentences.append(sentence)
+        cautions = self.plan.cautions(self._finished & set(rungs))
+        return [*sentences, *self.added_seeds(rungs, chose), *cautions, *self._refused_items()]
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
         """The training speeds of its rungs; `rungs` names those to show.
@@ -268,20 +291,27 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             },
         )
 
-    def added_seeds(self) -> list[str]:
+    def added_seeds(self, rungs: Collection[str] | None = None, without: Collection[int] = ()) -> list[str]:
         """Sentences on counted seeds that the first command for a rung did not ask for, and a later one did.
+
+        Args:
+            rungs: only these; None for all.
+            without: seeds that do not count.
 
         Raises:
             LedgerError: a recorded command cannot be read.
         """
         first: dict[str, set[int]] = {}
-        added: dict[str, set[int]] = {rung.name: set() for rung in self.plan.rungs}
+        chosen = [rung.name for rung in self.plan.rungs if rungs is None or rung.name in rungs]
+        added: dict[str, set[int]] = {rung: set() for rung in chosen}
         designed = False
         """Whether there is a sequential design, whose verdicts later seeds do not move."""
         for event in requests.events(self.ledger, self.instance):
             recorded = requests.decode(event.payload, requests.LadderRequest, self.instance)
             looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
-            seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds))
+            seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds)).difference(without)
+            if not seeds:
+                continue
             designed |= recorded.seeds is None
             for rung in recorded.rungs or added:
                 before = first.setdefault(rung, seeds)
@@ -300,8 +330,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
         by_seeds.pop((), None)
         sentences = []
-        for more, rungs in by_seeds.items():
-            of_rungs = "" if len(rungs) == len(added) else f" of {', '.join(rungs)}"
+        for more, names in by_seeds.items():
+            of_rungs = "" if len(names) == len(self.plan.rungs) else f" of {', '.join(names)}"
             verb = "was" if len(more) == 1 else "were"
             sentences.append(f"{_seed_text(more)}{of_rungs} {verb} added in a later command")
         if sentences and not designed:
@@ -313,6 +343,10 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """The rungs that have finished final runs."""
         done = [run for run in self.runs if run.state == "done"]
         return {rung for run in done for rung in self._final_rungs(run)}
+
+    def rate_of(self, rung: str) -> tuple[float | None, RateSource]:
+        """The learning rate of a rung, by its name, and its source."""
+        return self._rate(next(one for one in self.plan.rungs if one.name == rung))
 
     def _rate(self, rung: ResolvedRung) -> tuple[float | None, RateSource]:
         """The learning rate of a rung, None if tuning chooses it, and its source."""

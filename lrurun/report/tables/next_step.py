@@ -12,6 +12,7 @@ from lrurun.console import clean
 from lrurun.instances.requests import LadderRequest
 from lrurun.judging import verdicts
 from lrurun.judging.sequential import MAX_SEEDS
+from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import LadderReport
 
 LARGE_ITEM_SHARE = 0.5
@@ -29,7 +30,7 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
 
     Seeds are never added because of a result: only a design that provides for it adds them.
     """
-    if report.instance.profile == "smoke":
+    if report.instance.profile == "smoke" or isinstance(report, ChosenReport):
         return ""
     undecided = any(row.verdict == verdicts.UNDECIDED and row.comparison for row in report.rows)
     seeds = max((row.ranked for row in report.rows), default=0)
@@ -48,6 +49,9 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
 
 def sentence(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
     """The command of the next step, and its purpose."""
+    if isinstance(report, ChosenReport):
+        needed = f"needs {verdicts.LEAST_SEEDS} seeds that the choice did not use"
+        return "\n".join(f"Next: {command} ({needed})" for command in report.commands)
     step = proposal(report)
     if step and report.kind == "imported":
         return _of_imported(report, step)
@@ -82,8 +86,11 @@ def _of_imported(report: LadderReport, step: str) -> str:
 
 
 def more(report: LadderReport, request: LadderRequest | str | None) -> str:
-    details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
-    commands = [command(report, request, *words) for words in (details, drawn)]
+    further = [["report", "--details"], ["plot", "--out", "ladder.pdf"]]
+    if isinstance(report, ChosenReport):
+        by = [word for path in report.by for word in ("--by", path)]
+        further = [["report", *by, "--choose", "--details"], ["report", *by]]
+    commands = [command(report, request, *words) for words in further]
     commands.append(clean(shlex.join(["lrurun", "ui", *paths.place_options()])))
     return f"More: {' · '.join(commands)}"
 
@@ -100,12 +107,20 @@ def _request(report: LadderReport, request: LadderRequest | None) -> LadderReque
     )
 
 
+_READING = ("report", "plot", "claims")
+"""Commands that read an instance by its name; those that train take the options of its request."""
+
+
 def command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
-    """A command about the instance, as it was requested; claims have no instance."""
-    if isinstance(request, str):
-        words = ["lrurun", name, "--instance", request, *more]
-        return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))
-    request = _request(report, request)
-    if name == "claims":
-        request = structs.replace(request, task=report.instance.task, profile=None, tune=False, sets={})
-    return clean(request.command(*more, *plugins.load_options(), name=name))
+    """A command about the instance, by its task where that is enough, else by its name; one that trains as it was
+    requested."""
+    if not isinstance(request, str):
+        request = _request(report, request)
+        instance = report.instance.short_name
+        if name not in _READING or request.is_plain or not instance:
+            if name == "claims":  # which knows tasks by their names
+                request = structs.replace(request, task=report.instance.task)
+            return clean(request.command(*more, *plugins.load_options(), name=name))
+        request = instance
+    words = ["lrurun", name, "--instance", request, *more]
+    return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding
+from lrurun.config import names
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import CellConfig, Config, Execution
 from lrurun.decoding import canonical
@@ -45,7 +46,12 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
     @property
     def short_name(self) -> str:
         """A name for people to type, as in "study-phase-ci"."""
-        return f"{STUDY}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
+        return names.proposed(self.name_parts)
+
+    @property
+    def name_parts(self) -> names.NameParts:
+        """The facts that distinguish the instance from others, of which its name is made."""
+        return names.NameParts(files=(STUDY, self.study.name), options=(self.profile,), changes=self.changes)
 
     @property
     def spec(self) -> InstanceSpec:

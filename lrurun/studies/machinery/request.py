@@ -34,6 +34,9 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
     sets: list[str] = []
     user: str | None = None
     """Who made the request; recorded on servers, which several people may share."""
+    name: str | None = None
+    """The short name that the instance is to have; None for the one it has, or that is made of study and settings. It
+    is recorded with the instance."""
 
     def plan(self) -> StudyPlan:
         """The plan of the study.
@@ -88,7 +91,7 @@ def remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) ->
     """Records the request, unless it is the newest, so that `resume` can repeat it and `report` knows its seeds."""
     import msgspec
 
-    table = {name: value for name, value in msgspec.structs.asdict(request).items() if name != "user"}
+    table = {name: value for name, value in msgspec.structs.asdict(request).items() if name not in ("user", "name")}
     payload = msgspec.to_builtins(table | requests.user_of(ledger))
     if payload not in [event.payload for event in requests.events(ledger, instance)[-1:]]:
         ledger.event(REQUEST, "requested", payload, ladder=instance.key)

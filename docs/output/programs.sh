@@ -1,3 +1,0 @@
-lrurun new program mine
-
-lrurun plan mine.toml --tune

@@ -1,0 +1,1 @@
+"""A record to publish beside a paper: a ledger with its documents, files, reports and checksums."""
