@@ -55,13 +55,18 @@ def runs_of(machine: Machine, where: str) -> list[str]:
     return [run["id"] for run in machine.json("runs", "--where", where)["runs"]]
 
 
+def names_in(runs: Path) -> list[str]:
+    """What a runs folder has beside the records of removals."""
+    return sorted(path.name for path in runs.iterdir() if path.name != "removals")
+
+
 def check_only(machine: Machine, *instances: str) -> None:
     """Nothing refers to what is gone, and only these instances have rows and files."""
     found = machine.json("ledger", "check")
     assert found["problems"] == []
     kept = [run["id"] for run in machine.json("runs")["runs"]]
     assert {place["instance"] for run in machine.json("runs")["runs"] for place in run["ladders"]} == set(instances)
-    assert sorted(path.name for path in machine.runs.iterdir()) == sorted([*kept, "ladders"])
+    assert names_in(machine.runs) == sorted([*kept, "ladders"])
     with Ledger.read(machine.ledger) as ledger:
         keys = {one.key for one in ledger.ladders()}
         assert {one.short_name for one in ledger.ladders()} == set(instances)
@@ -244,7 +249,7 @@ def killed_at(step: int) -> Iterator[list[str]]:
 
 def state(machine: Machine) -> tuple[list[str], list[Any]]:
     """Files, and rows without times and keys of removals."""
-    named = [path for path in machine.files() if not path.startswith("ledger.db")]
+    named = [path for path in machine.files() if not path.startswith(("ledger.db", "runs/removals/"))]
     tables = ("stored_runs", "ladders", "documents", "metrics", "ladder_runs", "removed_runs", "item_results")
     rows = [sorted(raw(machine.ledger, f"SELECT * FROM {table}"), key=repr) for table in tables]
     removals = raw(machine.ledger, "SELECT kind, selection, why, runs, bytes, finished_at IS NULL FROM removals")
@@ -340,7 +345,7 @@ def test_killed_by_the_system_it_goes_on(machine: Machine, tmp_path: Path) -> No
         moments.add(unfinished)
         done = copy.run(*FORGET, OTHER, "--yes", code=None)
         assert done.returncode == (0 if unfinished else 4), done.stderr
-        assert [path.name for path in copy.runs.iterdir()] == ["ladders"]
+        assert names_in(copy.runs) == ["ladders"]
         assert not list((copy.runs / "ladders").iterdir())
         assert copy.json("ledger", "check")["problems"] == []
     assert 1 in moments
@@ -503,7 +508,7 @@ def test_files_in_a_store_are_removed(machine: Machine, tmp_path: Path, monkeypa
     size = sum(path.stat().st_size for run in names for path in (store / run).rglob("*") if path.is_file())
     assert machine.json(*FORGET, OTHER, "--yes")["bytes"] == size
     kept = runs_of(machine, f"instance={SMOKE}")
-    assert sorted(path.name for path in store.iterdir()) == sorted([*kept, "ladders"])
+    assert names_in(store) == sorted([*kept, "ladders"])
     assert len(list((store / "ladders").iterdir())) == 1
 
 
