@@ -64,28 +64,37 @@ def remove_tree(folder: Path) -> None:
     Raises:
         OSError: something cannot be removed; all else is.
     """
-    fault: OSError | None = None
-    try:
-        entries = [] if folder.is_symlink() else list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        entries = []
+    if folder.is_dir() and not folder.is_symlink():
+        if faults := _empty(str(folder)):
+            raise faults[0]
+    elif os.path.lexists(folder):
+        folder.unlink(missing_ok=True)
+
+
+def _empty(folder: str) -> list[OSError]:
+    """Removes a folder with all that is in it. Returns what could not be done."""
+    faults: list[OSError] = []
+    entries: list[os.DirEntry[str]] = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
+        entries = list(found)
     for entry in entries:
         try:
             if entry.is_dir(follow_symlinks=False):
-                remove_tree(Path(entry.path))
+                faults += _empty(entry.path)
             else:
                 os.unlink(entry.path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            fault = fault or error
-    if fault is not None:
-        raise fault
-    with contextlib.suppress(FileNotFoundError):
+            faults.append(error)
+    if not faults:
         try:
             os.rmdir(folder)
-        except NotADirectoryError:
-            os.unlink(folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            faults.append(error)
+    return faults
 
 
 @contextlib.contextmanager

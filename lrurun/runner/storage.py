@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -211,19 +212,19 @@ _ONE_BY_ONE = 20
 
 def _size(path: Path) -> int | None:
     """The bytes of a file, or of all files in a folder; None if there is neither. Raises OSError."""
-    if path.is_symlink():
-        return path.lstat().st_size
     try:
-        entries = os.scandir(path)
+        found = path.lstat()
     except FileNotFoundError:
         return None
-    except NotADirectoryError:
-        return path.lstat().st_size
+    return _size_of_folder(str(path)) if stat.S_ISDIR(found.st_mode) else found.st_size
+
+
+def _size_of_folder(folder: str) -> int:
     total = 0
-    with entries:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                total += _size(Path(entry.path)) or 0
+                total += _size_of_folder(entry.path)
             else:
                 with contextlib.suppress(FileNotFoundError):
                     total += entry.stat(follow_symlinks=False).st_size

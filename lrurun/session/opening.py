@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, UsageError, plural
+from lrurun.errors import LedgerFileError, LrurunError, NotFoundError, UnreachableError, UsageError, plural
 from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, implementation
 
 if TYPE_CHECKING:
@@ -62,8 +63,14 @@ def refuse_imported(places: Places, name: str) -> None:
 def rebuild_hint(places: Places) -> str | None:
     """A hint about a runs folder whose runs no ledger has; None if it has no runs."""
     from lrurun import paths
+    from lrurun.ledger.ledger import Ledger
+    from lrurun.session import forgetting
 
-    count = len(paths.run_folders(places.runs))
+    folders = set(paths.run_folders(places.runs))
+    if folders and exists(places):
+        with suppress(LrurunError), Ledger.read(places.ledger) as ledger:
+            folders -= forgetting.remaining_folders(ledger)  # which nobody wants back
+    count = len(folders)
     return f"{places.runs} has {plural(count, 'folder')} of runs: {REBUILD}" if count else None
 
 

@@ -23,7 +23,7 @@ from lrurun.errors import (
 )
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.reading.rows import Rows, columns_of
-from lrurun.session import opening
+from lrurun.session import forgetting, opening
 from lrurun.session.arguments import (
     AnyPath,
     check_width,
@@ -116,6 +116,7 @@ class Computation:
             if not on_node and opening.can_be_created(self._places):
                 check_runs_folder(self._places.runs)
             with opening.write(self._places, training=True, create=not on_node) as ledger:
+                forgetting.go_on(ledger, self._places)  # before a cell that was forgotten is queued again
                 for (request, plan), executor in zip(self._planned, executors, strict=True):
                     self._run(ledger, request, plan, executor)
 

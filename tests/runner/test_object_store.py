@@ -241,3 +241,27 @@ def test_a_run_goes_on_from_a_store_where_its_folder_is_not(s3: Machine, long_hi
     assert "in an object store" in s3.run("ledger", "merge", "other.db", code=2).stderr
     s3.run("ledger", "gc", "--finished")
     assert [name for name in files.find("runs") if "/checkpoints/" in name] == []
+
+
+@pytest.mark.slow
+def test_forgotten_runs_are_removed_from_a_store(s3: Machine) -> None:
+    import s3fs
+
+    stored = s3fs.S3FileSystem()
+    stored.mkdir("runs")
+    results.fill(s3.ledger, "npDigits", {"gamma-norm": [0.5, 0.6]})
+    runs = paths.places().runs
+    with Ledger.open(s3.ledger) as ledger:
+        kept, gone = ledger.run_ids()
+        stores.keep_all(ledger, runs)
+        for run in (kept, gone):
+            log = runs / run / "1" / "log.txt"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("a line")
+            storage.storage_for(runs).put(log)
+    shutil.rmtree(runs / gone)  # as on another machine
+    done = s3.json("ledger", "forget", "--where", f"id={gone}", "--yes")
+    assert done["bytes"] > len("a line")
+    names = {name.removeprefix(BUCKET.removeprefix("s3://") + "/") for name in stored.find("runs")}
+    assert {name.split("/")[0] for name in names} - {"removals"} == {kept, "ladders"}
+    assert s3.json("ledger", "check")["problems"] == []

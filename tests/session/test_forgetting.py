@@ -55,13 +55,18 @@ def runs_of(machine: Machine, where: str) -> list[str]:
     return [run["id"] for run in machine.json("runs", "--where", where)["runs"]]
 
 
+def names_in(runs: Path) -> list[str]:
+    """What a runs folder has beside the records of removals."""
+    return sorted(path.name for path in runs.iterdir() if path.name != "removals")
+
+
 def check_only(machine: Machine, *instances: str) -> None:
     """Nothing refers to what is gone, and only these instances have rows and files."""
     found = machine.json("ledger", "check")
     assert found["problems"] == []
     kept = [run["id"] for run in machine.json("runs")["runs"]]
     assert {place["instance"] for run in machine.json("runs")["runs"] for place in run["ladders"]} == set(instances)
-    assert sorted(path.name for path in machine.runs.iterdir()) == sorted([*kept, "ladders"])
+    assert names_in(machine.runs) == sorted([*kept, "ladders"])
     with Ledger.read(machine.ledger) as ledger:
         keys = {one.key for one in ledger.ladders()}
         assert {one.short_name for one in ledger.ladders()} == set(instances)
@@ -244,14 +249,15 @@ def killed_at(step: int) -> Iterator[list[str]]:
 
 def state(machine: Machine) -> tuple[list[str], list[Any]]:
     """Files, and rows without times and keys of removals."""
-    named = [path for path in machine.files() if not path.startswith("ledger.db")]
+    named = [path for path in machine.files() if not path.startswith(("ledger.db", "runs/removals/"))]
     tables = ("stored_runs", "ladders", "documents", "metrics", "ladder_runs", "removed_runs", "item_results")
     rows = [sorted(raw(machine.ledger, f"SELECT * FROM {table}"), key=repr) for table in tables]
     removals = raw(machine.ledger, "SELECT kind, selection, why, runs, bytes, finished_at IS NULL FROM removals")
     return named, [*rows, removals]
 
 
-def test_killed_before_any_step_the_same_command_goes_on(machine: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", [slice(3, None, 12), pytest.param(slice(None), marks=pytest.mark.slow)])
+def test_killed_before_any_step_the_same_command_goes_on(machine: Machine, tmp_path: Path, chosen: slice) -> None:
     fill_both(machine)
     command = (*FORGET, OTHER, "--yes")
     calm = machine.copy(tmp_path / "calm")
@@ -260,7 +266,7 @@ def test_killed_before_any_step_the_same_command_goes_on(machine: Machine, tmp_p
     expected, count = state(calm), len(steps)
     assert steps.count("rename") == 4  # three runs, and the file of the instance
     assert steps.count("commit") >= 4
-    for step in range(count):
+    for step in range(count)[chosen]:
         copy = machine.copy(tmp_path / str(step))
         with killed_at(step), pytest.raises(Killed):
             copy.run(*command)
@@ -339,7 +345,7 @@ def test_killed_by_the_system_it_goes_on(machine: Machine, tmp_path: Path) -> No
         moments.add(unfinished)
         done = copy.run(*FORGET, OTHER, "--yes", code=None)
         assert done.returncode == (0 if unfinished else 4), done.stderr
-        assert [path.name for path in copy.runs.iterdir()] == ["ladders"]
+        assert names_in(copy.runs) == ["ladders"]
         assert not list((copy.runs / "ladders").iterdir())
         assert copy.json("ledger", "check")["problems"] == []
     assert 1 in moments
@@ -431,3 +437,120 @@ def test_a_ledger_that_is_busy_or_only_readable_is_refused(machine: Machine, mon
         said = machine.run(*FORGET, OTHER, "--yes", code=1).stderr
     assert f"error: the ledger {machine.ledger} cannot be written: {machine.folder} is read-only for this user" in said
     assert dump(machine.ledger) == before
+
+
+# Several users of a server
+
+
+@pytest.fixture
+def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
+    for machine in machine_with("server", tmp_path / "here", request):
+        yield fill_both(machine)
+
+
+@pytest.mark.slow
+def test_runs_of_other_users_need_all_users(served: Machine) -> None:
+    raw(served.ledger, "UPDATE ladders SET user_name = 'ann' WHERE short_name = ?", OTHER)
+    raw(served.ledger, "UPDATE stored_attempts SET user_name = 'bob' WHERE n = 1")
+    before = dump(served.ledger)
+    assert served.run(*FORGET, OTHER, "--yes", code=1).stderr == (
+        "error: 3 runs are of other users (bob, ann)\n"
+        "hint: ask them; --all-users forgets what others have trained too\n"
+    )
+    assert dump(served.ledger) == before
+    served.run(*FORGET, OTHER, "--yes", "--all-users")
+    check_only(served, SMOKE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("granted", "missing"),
+    [("SELECT", "DELETE on metrics, DELETE on eigenvalues, DELETE on item_results and 13 more"),
+     ("SELECT, INSERT, UPDATE", "DELETE on metrics, DELETE on eigenvalues, DELETE on item_results and 10 more")],
+)  # fmt: skip
+def test_a_role_without_the_right_to_delete_is_refused(
+    served: Machine, postgres, request: pytest.FixtureRequest, granted: str, missing: str
+) -> None:
+    database = served.ledger.text.rpartition("/")[2]
+    role = f"role_{len(granted)}"
+    with contextlib.suppress(Exception):
+        postgres.admin(f"CREATE ROLE {role} LOGIN")
+    postgres.admin(f"GRANT {granted} ON ALL TABLES IN SCHEMA public TO {role}", database)
+    before = dump(served.ledger), served.files()
+    url = postgres.server(database, role)
+    done = served.run(*FORGET, OTHER, "--yes", "--ledger", str(url), code=1)
+    assert done.stderr == (
+        f"error: the user of the ledger {url} may not forget runs: it lacks {missing}\n"
+        "hint: the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public "
+        "TO name; lrurun ledger hide takes an instance out of lists\n"
+    )
+    assert (dump(served.ledger), served.files()) == before
+    plan = served.run(*FORGET, OTHER, "--dry-run", "--ledger", str(url))
+    assert "to be forgotten: 1 instance, 3 runs" in plan.stdout
+    postgres.admin(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}", database)
+    postgres.admin(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}", database)
+    done = served.run(*FORGET, OTHER, "--yes", "--ledger", str(url))
+    assert "only the owner of its tables may vacuum them: the space of what was forgotten is used" in done.stderr
+    check_only(served, SMOKE)
+
+
+# Stores, programs
+
+
+def test_files_in_a_store_are_removed(machine: Machine, tmp_path: Path, monkeypatch) -> None:
+    fill_both(machine)
+    store, cache = tmp_path / "store", tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    machine.env |= {"XDG_CACHE_HOME": str(cache), "LRURUN_RUNS": f"file://{store}"}
+    machine.runs.rename(store)
+    storage._connected.cache_clear()
+    names = runs_of(machine, f"instance={OTHER}")
+    size = sum(path.stat().st_size for run in names for path in (store / run).rglob("*") if path.is_file())
+    assert machine.json(*FORGET, OTHER, "--yes")["bytes"] == size
+    kept = runs_of(machine, f"instance={SMOKE}")
+    assert names_in(store) == sorted([*kept, "ladders"])
+    assert len(list((store / "ladders").iterdir())) == 1
+
+
+def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine) -> None:
+    from lrurun.config.programs import digest_of
+    from lrurun.runner.program_files import ProgramSnapshot
+
+    fill_both(machine)
+    folder = machine.folder / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    version = {"train.py": digest_of(folder / "train.py")}
+    snapshot = ProgramSnapshot(machine.runs.resolve(), folder, version)
+    snapshot.keep()
+    text = f'{{"program":{{"files":{{"train.py":"{version["train.py"]}"}}}}}}'
+    raw(machine.ledger, "DROP TRIGGER runs_finished_stay")
+    raw(machine.ledger, "INSERT INTO documents (sha256, text) VALUES ('one', ?)", text)
+    of_program = "UPDATE stored_runs SET kind = 'program', config_id = (SELECT id FROM documents WHERE sha256 = 'one')"
+    raw(machine.ledger, f"{of_program} WHERE task = 'npDigits'")
+    machine.run(*FORGET, "--where", "task=npDigits and seed=0", "--yes")
+    assert (snapshot.path / "train.py").exists()
+    machine.run(*FORGET, OTHER, "--yes")
+    assert not snapshot.path.exists()
+
+
+@pytest.mark.slow
+def test_a_ladder_that_trains_again_first_removes_what_is_left(machine: Machine, monkeypatch) -> None:
+    small = ("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")
+    machine.run(*small, apart=True)
+    [run] = [run["id"] for run in machine.json("runs")["runs"]]
+
+    def stop(*arguments: Any) -> bool:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forgetting, "_remove_files", stop)
+        with pytest.raises(Killed):
+            machine.run(*FORGET, SMOKE, "--yes")
+    (machine.runs / run / "1" / "old").write_text("of the run before")
+    machine.run(*small, apart=True)
+    assert runs_of(machine, "task=sDigits") == [run]
+    assert not (machine.runs / run / "1" / "old").exists()
+    assert (machine.runs / run / "1" / "log.txt").exists()
+    assert not list((machine.runs / run).glob("*.old-*"))
+    assert machine.json("ledger", "check")["problems"] == []
