@@ -106,14 +106,26 @@ def _sizes(runs: Path, run_ids: Sequence[str]) -> dict[str, int]:
 
 def _evidence(ledger: Ledger, what: Forgettable) -> Iterable[str]:
     """What the runs are evidence for, a clause for each instance."""
-    from lrurun.judging import design_record
+    from lrurun.ledger import forgetting
 
     for instance in what.instances:
-        events = ledger.events(ladder_key=instance.key, of_runs=False)
-        if any(event.kind in (design_record.DESIGN, design_record.LOOK) for event in events):
-            yield f"{instance.short_name} has a sequential design (--decide)"
-        elif pair := _judged(ledger, instance):
-            yield f"{instance.short_name} compares {pair[0]} with {pair[1]}"
+        try:
+            clause = _clause(ledger, instance)
+        except NotFoundError:
+            raise forgetting.gone(instance.short_name) from None
+        if clause:
+            yield clause
+
+
+def _clause(ledger: Ledger, instance: LadderInstance) -> str:
+    """What the runs of an instance are evidence for; empty if for nothing."""
+    from lrurun.judging import design_record
+
+    events = ledger.events(ladder_key=instance.key, of_runs=False)
+    if any(event.kind in (design_record.DESIGN, design_record.LOOK) for event in events):
+        return f"{instance.short_name} has a sequential design (--decide)"
+    pair = _judged(ledger, instance)
+    return f"{instance.short_name} compares {pair[0]} with {pair[1]}" if pair else ""
 
 
 def _judged(ledger: Ledger, instance: LadderInstance) -> tuple[str, str] | None:

@@ -184,7 +184,9 @@ def documents() -> dict[str, type]:
     from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
     from lrurun.report.formats.item_lists import ItemsDocument
+    from lrurun.report.methods.paragraph import Methods
     from lrurun.report.tables.all_tasks import AllTasksReport
+    from lrurun.report.tables.chosen_table import ChosenReport
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
@@ -202,7 +204,9 @@ def documents() -> dict[str, type]:
         "plan --sweep": SweepDocument,
         "report TASK": LadderReport,
         "report TASK --by": SweptReport,
+        "report TASK --by --choose": ChosenReport,
         "report TASK --speed": SpeedReport,
+        "report TASK --methods": Methods,
         "report --all": AllTasksReport,
         "plot --kind items": ItemsDocument,
         "study NAME": StudyReport,

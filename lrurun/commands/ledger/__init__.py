@@ -244,7 +244,7 @@ def backup(
 
 @app.command()
 @examples(
-    "lrurun ledger merge record.zip",
+    "lrurun ledger merge other.db --other-runs other-runs",
     "lrurun ledger merge other.db --where 'task=npDigits and tag=paper'",
 )
 def merge(
