@@ -68,7 +68,7 @@ def _copy(ledger: Ledger, target: Path, part: Part | None) -> Copied | None:
 @contextlib.contextmanager
 def of_part(ledger: Ledger, part: Part) -> Iterator[tuple[Ledger, Copied | None]]:
     """A temporary ledger, to be read, that has a part of another one, and what it has; the ledger itself and None if
-    the part is all of it.
+    the part is all of it. Errors about the copy name the ledger.
 
     Raises:
         NotFoundError: no run is in the part.
@@ -80,7 +80,7 @@ def of_part(ledger: Ledger, part: Part) -> Iterator[tuple[Ledger, Copied | None]
     with tempfile.TemporaryDirectory(prefix="lrurun-") as folder:
         target = Path(folder) / "part.db"
         copied = copying.copy(ledger, target, part)
-        with Ledger.read(target) as of_part:
+        with _named(target, ledger.path), Ledger.read(target) as of_part:
             yield of_part, copied
 
 
@@ -122,8 +122,8 @@ def unpacked(location: Location, progress: Progress = console.no_progress) -> It
 
 
 @contextlib.contextmanager
-def _named(whole: Path, location: Path) -> Iterator[None]:
-    """Errors about an unpacked file name the one that it is from."""
+def _named(whole: Path, location: Location) -> Iterator[None]:
+    """Errors about a temporary copy name the ledger that it is from."""
     try:
         yield
     except LrurunError as error:

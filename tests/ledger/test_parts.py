@@ -19,7 +19,7 @@ from lrurun.server import Location
 from lrurun.session import parts
 from tests.harness.machine import Machine
 from tests.harness.old_ledgers import items_of, make_older
-from tests.harness.stores import ELSEWHERE, SERVER, machine_with, python, raw, want
+from tests.harness.stores import ELSEWHERE, SERVER, drop_trigger, machine_with, python, raw, want
 
 
 def fill(machine: Machine) -> None:
@@ -504,6 +504,21 @@ def test_a_part_without_runs_is_refused(
         assert said.stdout == ""
         assert not out.exists()
         assert not list(there.folder.glob(".new*"))
+    assert tables(here.ledger) == before
+
+
+@on_file
+def test_a_part_with_altered_settings_is_not_merged(there: Machine, here: Machine) -> None:
+    """The error names the ledger, not the copy of the part."""
+    drop_trigger(there.ledger, "documents_stay", "documents")
+    raw(there.ledger, "UPDATE documents SET text = replace(text, 'alone', 'others')")
+    here.run("ledger", "merge", str(there.ledger), "--instance", "sDigits-smoke")
+    before = tables(here.ledger)
+    said = here.run("ledger", "merge", str(there.ledger), "--where", "seed>=0", code=5).stderr
+    assert said == (
+        f"error: the ledger {there.ledger} has settings that do not match their hashes\n"
+        f"hint: see what else is wrong: lrurun ledger check --ledger {there.ledger}\n"
+    )
     assert tables(here.ledger) == before
 
 
