@@ -118,6 +118,8 @@ def test_names_beside_others() -> None:
     assert found == ["npDigits-smoke-smoke", "npDigits-smoke", "npDigits-smoke"]
     found = [*beside(NameParts(files=("npDigits",), changes=many), {**many, "a.key8": 3})]
     assert found[1] == "npDigits-key8_8.25-key0_0.25-and7"
+    found = [*beside(parts("npDigits", a__x=1, a__y=True), {"a.x": 1.0, "a.y": 1})]
+    assert found[1] == "npDigits-y-true-x1", "1 and 1.0 are the same value, 1 and true are not"
     close = [*beside(parts("n", optim__lr=0.12345678), {"optim.lr": 0.12345679})]
     assert close == ["n-lr0.1235", "n-lr0.1235", "n-lr0.12345678"]
     assert in_folder(parts("train", "wider"), "second") == "train-wider-second"
