@@ -11,7 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import Connection, Row, Text, and_, bindparam, case, cast, delete, insert, literal, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    insert,
+    literal,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import FixedExecution, RunKind
@@ -319,6 +334,16 @@ def _supersede(connection: Connection, old: int, new: int) -> None:
     )
 
 
+_IS_RUNNING = ladder_runs.c.run.in_(select(runs.c.number).where(runs.c.state == literal_column("'running'")))
+# The index has this literal.
+_RUNNING_RUNGS = (
+    select(ladder_runs.c.ladder, ladder_runs.c.rung)
+    .distinct()
+    .where(among_given(ladder_runs.c.ladder, "given_ladders"), _IS_RUNNING)
+)
+"""The ladders and rungs of running runs."""
+
+
 class _Programs(Struct, frozen=True):
     """Which programs the rungs of some ladders have, for the statement that gives a run to a worker."""
 
@@ -334,10 +359,9 @@ class _Programs(Struct, frozen=True):
         Args:
             numbers: ladder key -> its number.
         """
-        keys, member = {number: key for key, number in numbers.items()}, ladder_runs.c
-        query = select(member.ladder, member.rung).distinct().join(runs, runs.c.number == member.run)
-        query = query.where(runs.c.state == "running", among(member.ladder, keys))
-        running = {self._of(keys[row.ladder], row.rung) for row in connection.execute(query)}
+        keys = {number: key for key, number in numbers.items()}
+        rows = connection.execute(_RUNNING_RUNGS, {"given_ladders": list(keys)})
+        running = {self._of(keys[row.ladder], row.rung) for row in rows}
         programs = [
             (f"{number}:{rung}", self._of(key, rung))
             for key, number in numbers.items()

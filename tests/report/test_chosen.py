@@ -274,6 +274,17 @@ def test_values_of_two_settings_are_chosen_together(tmp_path: Path) -> None:
     assert (choice["among"], choice["judged"], choice["at_edge"]) == (4, 1, ["optim.lr", "train.batch"])
 
 
+def test_runs_that_were_forgotten_choose_nothing_and_the_report_says_so(few: Machine, tmp_path: Path) -> None:
+    machine = few.copy(tmp_path / "copy")
+    condition = "rung = 'ring-init' and seed = 1 and optim.lr = 0.001"
+    machine.run("ledger", "forget", "--where", condition, "--why", "a broken disk", "--yes")
+    report = machine.json(*CHOOSE)
+    assert [one["seeds"] for one in report["choice"]] == [[0, 2, 3], [0, 1, 2], [0, 1, 2]]
+    # what chose for one rung judges none
+    assert [row["n"] for row in report["rows"]] == [4, 4, 4]
+    assert "1 run was forgotten (ring-init): a broken disk" in machine.run(*CHOOSE).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

@@ -122,7 +122,7 @@ class Choice:
     def __init__(
         self, plan: planning.Plan, instances: Sequence[LoadedInstance], by: Sequence[str], seeds: int, command: str
     ) -> None:
-        self.plan, self.by = plan, tuple(by)
+        self.plan, self.by, self._instances = plan, tuple(by), instances
         candidates = _candidates(plan, instances, by)
         self._chosen: dict[str, Candidate] = {}
         self._seeds: dict[str, list[int]] = {}
@@ -211,6 +211,7 @@ class Choice:
                 at_edge={choice.rung: choice.at_edge for choice in shown if choice.at_edge},
             ),
             shown=rungs,
+            removed_runs=[run for loaded in self._instances for run in loaded.removed],  # which might have chosen
             kind=plan.kind,
             can_tune=bool(plan.grid),
             steps_path=plan.steps_path,
