@@ -54,7 +54,7 @@ def ladder() -> Machine:
         with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
             connection.execute("""
                 INSERT INTO checkpoints (run, attempt, step, state, path, bytes, sha256)
-                SELECT number, 1, 60, 'committed', id || '/1/checkpoints/60', 2000000, 'x' FROM stored_runs
+                SELECT number, 1, 60, 'committed', id || '/1/checkpoints/60', 2000000, hex(zeroblob(5000)) FROM stored_runs
                 WHERE seed = 0
             """)
             connection.execute("UPDATE ladders SET user_name = 'ada'")
@@ -243,10 +243,12 @@ def test_an_anonymous_record_names_nobody(ladder: Machine, tmp_path: Path) -> No
         content = path.read_bytes()
         for name in (b"ada ", b'"ada"', b"/home", b"analytical-engine", str(ladder.folder).encode()):
             assert name not in content, (path, name)
+    assert b"/1/checkpoints/60" not in (out / "ledger.db").read_bytes()  # what was removed is not in the file
     with contextlib.closing(sqlite3.connect(out / "ledger.db")) as connection:
         assert connection.execute("SELECT DISTINCT host, user_name FROM stored_attempts").fetchall() == [
             ("host-1", "user-1")
         ]
+        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
         assert connection.execute("SELECT why FROM exclusions").fetchall() == [("the disk of user-1 was full",)]
         triggers = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone()
     with contextlib.closing(sqlite3.connect(ladder.ledger)) as connection:
