@@ -54,8 +54,8 @@ def ladder() -> Machine:
         with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
             connection.execute("""
                 INSERT INTO checkpoints (run, attempt, step, state, path, bytes, sha256)
-                SELECT number, 1, 60, 'committed', id || '/1/checkpoints/60', 2000000, hex(zeroblob(5000)) FROM stored_runs
-                WHERE seed = 0
+                SELECT number, 1, 60, 'committed', id || '/1/checkpoints/60', 2000000, hex(zeroblob(5000))
+                FROM stored_runs WHERE seed = 0
             """)
             connection.execute("UPDATE ladders SET user_name = 'ada'")
             connection.execute("UPDATE stored_attempts SET host = 'analytical-engine', user_name = 'ada'")
