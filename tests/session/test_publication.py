@@ -212,7 +212,8 @@ def test_a_zip_file_has_the_same_files_and_the_same_bytes_again(ladder: Machine,
         archive.extractall(tmp_path / "a")
     # the record is named after the file
     assert checked(tmp_path / "a") == checked(tmp_path / "folder")
-    assert "made on 2025-11-29" in (tmp_path / "a/README.md").read_text()
+    assert "with lrurun" in (tmp_path / "a/README.md").read_text()
+    assert " on 2025-11-29" in (tmp_path / "a/README.md").read_text()
     other = Machine(tmp_path / "other")
     assert other.run("ledger", "merge", str(tmp_path / "a.zip")).stdout == (
         f"{tmp_path / 'a.zip'}: runs new here: 8; unfinished here and now finished: 0; unchanged: 0; checkpoints "
