@@ -267,6 +267,9 @@ def scores(machine: Machine) -> Any:
 
 
 def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Path) -> None:
+    ladder = ladder.copy(
+        tmp_path / "copy"
+    )  # others read the ledger of all tests meanwhile, which leaves files beside it
     (tmp_path / "there").mkdir()
     (tmp_path / "there.zip").touch()
     (tmp_path / "closed").mkdir(mode=0o500)
@@ -296,7 +299,7 @@ def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Pa
     assert "there is no ledger" in machine.refused(*EXPORT, "x", code=4)
     train(machine.ledger, "diagonal", ["queued", "failed"])
     assert "no run of this ledger is finished, so there is nothing to publish" in machine.refused(*EXPORT, "x", code=4)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "here", "there", "there.zip"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "copy", "here", "there", "there.zip"]
 
 
 def test_folders_and_zip_files_that_are_no_record_are_refused(machine: Machine) -> None:
