@@ -267,9 +267,7 @@ def scores(machine: Machine) -> Any:
 
 
 def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Path) -> None:
-    ladder = ladder.copy(
-        tmp_path / "copy"
-    )  # others read the ledger of all tests meanwhile, which leaves files beside it
+    ladder = ladder.copy(tmp_path / "copy")  # what other tests read has files of SQLite beside it meanwhile
     (tmp_path / "there").mkdir()
     (tmp_path / "there.zip").touch()
     (tmp_path / "closed").mkdir(mode=0o500)
