@@ -54,8 +54,8 @@ def ladder() -> Machine:
         with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
             connection.execute("""
                 INSERT INTO checkpoints (run, attempt, step, state, path, bytes, sha256)
-                SELECT number, 1, 60, 'committed', id || '/1/checkpoints/60', 2000000, 'x' FROM stored_runs
-                WHERE seed = 0
+                SELECT number, 1, 60, 'committed', id || '/1/checkpoints/60', 2000000, hex(zeroblob(5000))
+                FROM stored_runs WHERE seed = 0
             """)
             connection.execute("UPDATE ladders SET user_name = 'ada'")
             connection.execute("UPDATE stored_attempts SET host = 'analytical-engine', user_name = 'ada'")
@@ -212,7 +212,8 @@ def test_a_zip_file_has_the_same_files_and_the_same_bytes_again(ladder: Machine,
         archive.extractall(tmp_path / "a")
     # the record is named after the file
     assert checked(tmp_path / "a") == checked(tmp_path / "folder")
-    assert "made on 2025-11-29" in (tmp_path / "a/README.md").read_text()
+    assert "with lrurun" in (tmp_path / "a/README.md").read_text()
+    assert " on 2025-11-29" in (tmp_path / "a/README.md").read_text()
     other = Machine(tmp_path / "other")
     assert other.run("ledger", "merge", str(tmp_path / "a.zip")).stdout == (
         f"{tmp_path / 'a.zip'}: runs new here: 8; unfinished here and now finished: 0; unchanged: 0; checkpoints "
@@ -243,10 +244,12 @@ def test_an_anonymous_record_names_nobody(ladder: Machine, tmp_path: Path) -> No
         content = path.read_bytes()
         for name in (b"ada ", b'"ada"', b"/home", b"analytical-engine", str(ladder.folder).encode()):
             assert name not in content, (path, name)
+    assert b"/1/checkpoints/60" not in (out / "ledger.db").read_bytes()  # what was removed is not in the file
     with contextlib.closing(sqlite3.connect(out / "ledger.db")) as connection:
         assert connection.execute("SELECT DISTINCT host, user_name FROM stored_attempts").fetchall() == [
             ("host-1", "user-1")
         ]
+        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
         assert connection.execute("SELECT why FROM exclusions").fetchall() == [("the disk of user-1 was full",)]
         triggers = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone()
     with contextlib.closing(sqlite3.connect(ladder.ledger)) as connection:
@@ -264,6 +267,7 @@ def scores(machine: Machine) -> Any:
 
 
 def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Path) -> None:
+    ladder = ladder.copy(tmp_path / "copy")  # what other tests read has files of SQLite beside it meanwhile
     (tmp_path / "there").mkdir()
     (tmp_path / "there.zip").touch()
     (tmp_path / "closed").mkdir(mode=0o500)
@@ -293,7 +297,7 @@ def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Pa
     assert "there is no ledger" in machine.refused(*EXPORT, "x", code=4)
     train(machine.ledger, "diagonal", ["queued", "failed"])
     assert "no run of this ledger is finished, so there is nothing to publish" in machine.refused(*EXPORT, "x", code=4)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "here", "there", "there.zip"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "copy", "here", "there", "there.zip"]
 
 
 def test_folders_and_zip_files_that_are_no_record_are_refused(machine: Machine) -> None:

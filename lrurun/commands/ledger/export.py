@@ -156,7 +156,7 @@ def _publish(
     for file in record.missing:
         console.warn(f"not in {dest}: {file.name}: {file.why}")
     for name, why in record.without_report:
-        console.warn(f"{name}: no report, because {why}")
+        console.warn(f"{name}: its report is not in the record, because {why}")
     if license is None:
         console.say("no license is stated: name one with --license, as in CC-BY-4.0")
     if record.names and not anonymous:

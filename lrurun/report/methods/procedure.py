@@ -221,7 +221,7 @@ def _recipe(evidence: Evidence) -> Iterator[Sentence]:
     who = "the developers of the software" if recipe.is_packaged else "the authors"
     own = re.match(r"ours\b[:,]?\s*", source)
     if own is None:
-        text = f"The settings follow, as far as it has them, {source}"
+        text = f"The settings have this source: {source}"
     else:
         rest = source[own.end() :]
         text = f"The settings were chosen by {who}{f' ({rest})' if rest else ''}"

@@ -20,6 +20,7 @@ from lrurun.report.methods.wording import (
     short_digest,
     spanned,
     value_text,
+    whose,
     word,
 )
 
@@ -66,7 +67,7 @@ def _rungs(evidence: Evidence) -> Iterator[Sentence]:
         for previous, name in zip([None, *names], names, strict=False)
     ]
     title = "" if plan.ladder.title in ("ladder", plan.ladder.name) else plan.ladder.title
-    source = "; ".join(filter(None, map(plain, (title, plan.ladder.source))))
+    source = "; ".join(filter(None, [plain(title), whose(plain(plan.ladder.source), packaged=plan.ladder.is_packaged)]))
     text = f"The ladder{f' ({source})' if source else ''} had: {'; '.join(described)}."
     changes = {name: {d.path: [d.before, d.after] for d in _changes(rungs[name], ())} for name in names}
     facts = {"bases": {name: rungs[name].on for name in names}, "changes": changes}

@@ -120,6 +120,12 @@ def plain(text: str) -> str:
     return "" if _OF_THE_TOOL.search(text) else text.strip()
 
 
+def whose(source: str, *, packaged: bool) -> str:
+    """A source that says "ours" with whose it is: in a paper, "ours" would be its authors'."""
+    owner = "the developers of the software" if packaged else "the authors"
+    return re.sub(r"^ours\b[:,]?\s*", f"by {owner}, ", source).rstrip(", ")
+
+
 def capital(text: str) -> str:
     """The text as it begins a sentence, unless it begins with a name that is written small."""
     return text[:1].upper() + text[1:]

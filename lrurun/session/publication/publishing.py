@@ -104,7 +104,8 @@ def _write(ledger: Ledger, part: Part, places: Places, folder: Path, name: str, 
             without += [(instance.short_name, why)] if why else []
             trainings.append(_training(copy, instance, made))
     date = time.strftime("%Y-%m-%d", time.gmtime(float(os.environ.get("SOURCE_DATE_EPOCH") or time.time())))
-    title = f"Runs of {', '.join(part.title for part in described[:3])}{' and others' if described[3:] else ''}"
+    more = f" and {len(described) - 1} more" if described[1:] else ""
+    title = f"Runs of {described[0].title}{more}" if described else "Runs"
     known = names.all if choices.anonymous else ()
     remaining = tuple(_remaining(folder, known))
     (folder / README).write_text(
@@ -166,7 +167,8 @@ def _instance(
     return readme.Described(
         name=instance.short_name,
         folder=f"{_INSTANCES}/{own.name}",
-        title=instance.identity.description,
+        title=_title(instance),
+        is_study=instance.kind == "study",
         runs=len(runs),
         has_report=has_report,
         has_methods=has_methods,
@@ -177,6 +179,15 @@ def _instance(
         missing=tuple(missing),
         left_out=len(copy.removed_from(instance.key)),
     ), why
+
+
+def _title(instance: LadderInstance) -> str:
+    """An instance in words, for example "ladder lru on npDigits, profile map, tuned"."""
+    if instance.kind == "study":
+        profile = f", profile {instance.profile}" if instance.profile else ""
+        return f"study {instance.task.removeprefix('study:')}{profile}"
+    untuned = "" if instance.kind == "imported" else "not tuned"  # nobody here knows how they were tuned
+    return f"ladder {instance.name} on {', '.join(instance.identity.parts(untuned))}"
 
 
 def _plain(name: str) -> str:

@@ -20,6 +20,7 @@ class Described(Struct, frozen=True, kw_only=True):
     name: str
     folder: str
     title: str
+    is_study: bool
     runs: int
     has_report: bool
     has_methods: bool
@@ -54,7 +55,7 @@ def text(
     """
     parts = [
         f"# {title}",
-        f"The runs behind a comparison of neural networks, as they were recorded by lrurun {version}, made on {date}"
+        f"The runs behind a comparison, as they were recorded. The record was made with lrurun {version} on {date}"
         f"{' by ' + ', '.join(authors) if authors else ''}.",
         _license(license),
         "## What is here",
@@ -103,6 +104,9 @@ def _contents(instances: Sequence[Described]) -> list[str]:
         if described.requirements:
             what.append(f"package versions ({', '.join(f'`{name}`' for name in described.requirements)})")
         lines += [f"  It has {'; '.join(what)}."] if what else []
+        if described.is_study:
+            lines.append("  A study of theory, whose settings come with lrurun: its report is made from the ledger.")
+            continue
         if not described.documents:
             lines.append("  The documents that say what was run are not recorded.")
         if not described.has_report:
