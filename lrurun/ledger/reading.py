@@ -247,7 +247,7 @@ class Reader(Handle):
     @retried
     def exclusions(self) -> list[Exclusion]:
         """The runs that reports leave out, the newest exclusion first."""
-        query = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
+        query: Select[Any] = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
         query = query.join(runs, runs.c.number == exclusions.c.run)
         query = query.order_by(exclusions.c.time.desc(), runs.c.number.desc())
         with self._reading() as connection:
