@@ -66,7 +66,7 @@ def remove_tree(folder: Path) -> None:
     """
     fault: OSError | None = None
     try:
-        entries = list(os.scandir(folder))
+        entries = [] if folder.is_symlink() else list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
         entries = []
     for entry in entries:

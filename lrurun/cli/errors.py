@@ -56,7 +56,8 @@ _ELSEWHERE = {
 _NO_COMMAND = {
     **dict.fromkeys(
         ("delete", "del", "remove", "rm", "erase", "purge"),
-        "lrurun ledger forget INSTANCE removes runs for good; lrurun mark RUN --exclude WHY leaves one out of reports",
+        "lrurun ledger forget INSTANCE removes runs for good; lrurun mark RUN --exclude WHY leaves one out of reports; "
+        "lrurun data remove TASK removes data",
     ),
     **dict.fromkeys(
         ("restart", "reset"), "lrurun resume continues what was interrupted; lrurun ladder TASK --fresh trains again"

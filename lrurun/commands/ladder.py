@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from lrurun.commands._shared.options import (
+    ChoiceSeeds,
+    Choose,
     Decide,
     Detach,
     DryRun,
@@ -41,7 +43,10 @@ from lrurun.session.training_options import TrainingOptions, site_of
     "lrurun ladder npDigits --seeds 5 --set optim.lr=0.002",
 )
 @excludes("decide", "seeds", "rung", "fresh", hint=DECIDE_HINT)
+@excludes("choose", "decide", "fresh", "detach", "on")
 @needs("max_seeds", "decide")
+@needs("choose", "sweep")
+@needs("choice_seeds", "choose")
 def ladder(
     context: typer.Context,
     task: Task,
@@ -54,6 +59,8 @@ def ladder(
     tune: Tune = False,
     set_: Sets = None,
     sweep: Sweeps = None,
+    choose: Choose = False,
+    choice_seeds: ChoiceSeeds = 3,
     name: NewName = None,
     jobs: Jobs = None,
     pack: Annotated[
@@ -113,7 +120,9 @@ def ladder(
         from lrurun.commands._shared import sweeps
 
         cautions.report_hidden(request)
-        return sweeps.train(context.obj.places, request, sweep, options, signals)
+        return sweeps.train(
+            context.obj.places, request, sweep, options, signals, choice_seeds=choice_seeds if choose else None
+        )
     plan = plan_on_node(context.obj.places, request) if on_node else opening.plan_to_train(context.obj.places, request)
     training = LadderTraining(places=context.obj.places, request=request, plan=plan, options=options, signals=signals)
     cautions.report_hidden(request)

@@ -14,6 +14,8 @@ from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
     By,
     Caption,
+    ChoiceSeeds,
+    Choose,
     Format,
     Instance,
     Json,
@@ -30,7 +32,7 @@ from lrurun.commands._shared.options import (
     number,
 )
 from lrurun.commands._shared.report_output import Shown
-from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given, spelling
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given, needs, spelling
 from lrurun.config.settings import parse_sets
 from lrurun.errors import NotFoundError, UsageError
 from lrurun.instances.requests import LadderRequest, ladder_or_default
@@ -56,8 +58,12 @@ if TYPE_CHECKING:
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")
-@excludes("methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung")
+@excludes(
+    "methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung", "columns", "plain", "tables"
+)
 @excludes("instance", *INSTANCE)
+@needs("choose", "by")
+@needs("choice_seeds", "choose")
 def report(
     context: typer.Context,
     task: TaskOrAll = None,
@@ -66,6 +72,8 @@ def report(
     profile: ProfileName = None,
     rung: OnlyRungs = None,
     by: By = None,
+    choose: Choose = False,
+    choice_seeds: ChoiceSeeds = 3,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,
@@ -188,7 +196,10 @@ def report(
     if by:
         from lrurun.commands._shared import sweeps
 
-        sweeps.write_report(places, request, by, show)
+        if choose:
+            sweeps.write_choice(places, request, by, show, choice_seeds)
+        else:
+            sweeps.write_report(places, request, by, show)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 

@@ -18,6 +18,8 @@ LONGEST_PROPOSED = 40
 """The most characters of a name that lrurun proposes; one that must differ from another may have LONGEST."""
 LONGEST = 60
 """The most characters of a name that somebody gives."""
+_LEAST = 20
+"""The characters that file, ladder and profile have together at least, whatever the settings."""
 _WORD, _NUMBER = 20, 7
 """The most characters of a value that is text, and of a number, unless they are needed to distinguish two instances."""
 
@@ -120,15 +122,16 @@ def changed_words(changes: Mapping[str, Any], *, exact: bool = False) -> list[st
 
 
 def _name(words: Sequence[str], settings: Sequence[str], longest: int = LONGEST_PROPOSED) -> str:
-    """Words and settings, of which the last ones are counted where they do not fit."""
+    """Words and settings. Where they do not fit, words are shortened, but to no less than 20 characters; of the
+    settings, the last ones are counted."""
+    needed = min(len("-".join(words)), _LEAST)
     for kept in range(len(settings), -1, -1):
         left = len(settings) - kept
-        tail = [f"and{left}" if kept else f"set{left}"] if left else []
-        name = "-".join([*words, *settings[:kept], *tail])
-        if len(name) <= longest:
+        tail = [*settings[:kept], *([f"and{left}" if kept else f"set{left}"] if left else [])]
+        room = longest - sum(len(word) + 1 for word in tail)
+        if room >= needed:
             break
-    else:
-        name = "-".join([*_shortened(words, longest - sum(len(word) + 1 for word in tail)), *tail])
+    name = "-".join([*_shortened(words, room), *tail])
     return f"{name}-ladder" if is_like_id(name) else name
 
 

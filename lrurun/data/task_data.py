@@ -178,9 +178,59 @@ def prepare(
     return prepared
 
 
+def manifest_to_remove(task: Task, folder: Path) -> Manifest | None:
+    """The manifest of data that are to be removed, also of another version of the task; None if it cannot be read.
+
+    Raises:
+        LrurunError: there are no data of the task in the folder, or it is a link.
+    """
+    if folder.is_symlink():
+        raise LrurunError(
+            f"{folder}: is a link to {folder.resolve()}", "look what uses that folder, and remove it yourself"
+        )
+    if not (folder / "manifest.json").is_file():
+        if folder.exists():
+            raise LrurunError(f"{folder}: has no manifest: it is not known what it has", "look, and remove it yourself")
+        raise LrurunError(f"{folder}: there are no prepared data for {task.name}", "nothing has to be removed")
+    try:
+        stored = _read(folder / "manifest.json")
+    except LrurunError:
+        return None
+    if stored is not None and stored.task != task.name:
+        raise LrurunError(f"{folder}: has the data of {stored.task}, expected those of {task.name}", "name that task")
+    return stored
+
+
+def size_of(folder: Path) -> int:
+    """The bytes of the files of prepared data."""
+    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def remove(folder: Path, progress: Progress = no_progress) -> None:
+    """Removes prepared data. They are renamed first, to a name that is no data's: half of them look like nothing.
+
+    Raises:
+        LrurunError: they are gone already, or cannot be removed.
+    """
+    removed = folder.with_name(f".{folder.name}.removed")
+    waiting = f"waiting for another process that prepares or removes {folder.name}"
+    try:
+        with files.locked(folder.with_name(f".{folder.name}.lock"), lambda: progress(waiting, 0, None)):
+            files.remove_tree(removed)  # left by a killed process
+            if not folder.exists():
+                raise LrurunError(f"{folder}: another process has removed it", "nothing has to be removed")
+            folder.rename(removed)
+            files.remove_tree(removed)
+    except OSError as error:
+        raise LrurunError(
+            f"{error.filename or folder}: {error.strerror}", "check the permissions of the data folder"
+        ) from None
+
+
 def _make(task: Task, options: Options, folder: Path, source: Source, progress: Progress) -> None:
     partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process: the lock excludes all others
+    for left in (partial, folder.with_name(f".{folder.name}.removed")):
+        shutil.rmtree(left, ignore_errors=True)  # left by a killed process: the lock excludes all others
     with files.atomic(folder, partial), contextlib.closing(Writer(partial)) as writer:
         partial.mkdir()
         progress(f"preparing {folder.name}: {source.text}", 0, None)

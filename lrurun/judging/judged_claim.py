@@ -40,6 +40,8 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
     """The rungs of the claim whose learning rate is the recipe's default."""
     improving: tuple[str, ...] = ()
     """The rungs of the claim that score best at the last step in most seeds."""
+    removed: int = 0
+    """Runs of its rungs that were forgotten, or left out of this copy of a part of a ledger."""
     paper: Comparison | None = None
     """The comparison by the paper's own numbers on this task."""
     here: JudgedClaim | None = None
@@ -87,6 +89,7 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
         is_of_these = self.items_known == "unknown" and self.verdict in (SUPPORTED, CONTRADICTED)
         cautions = {
             "stand-in": self.stand_in and is_judged,
+            "runs removed": self.removed > 0,
             "profile smoke": self.profile == "smoke" and is_judged,
             "provisional": self.provisional,
             "on these items": is_of_these,

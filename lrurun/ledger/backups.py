@@ -8,12 +8,14 @@ import lzma
 import os
 import shutil
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import DamagedError, LedgerError, LrurunError
+from lrurun.errors import DamagedError, LedgerError, LrurunError, NotFoundError
 from lrurun.files import atomic, is_database
 from lrurun.ledger import copying
 from lrurun.ledger.copying import Copied
@@ -84,7 +86,7 @@ def of_part(ledger: Ledger, part: Part) -> Iterator[tuple[Ledger, Copied | None]
 
 @contextlib.contextmanager
 def unpacked(location: Location, progress: Progress = console.no_progress) -> Iterator[Location]:
-    """The location of a ledger; of a compressed backup a temporary copy that can be read.
+    """The location of a ledger; of a compressed backup, or of a record in a zip file, a temporary copy to be read.
 
     Errors about the copy name the backup.
 
@@ -93,6 +95,10 @@ def unpacked(location: Location, progress: Progress = console.no_progress) -> It
         LedgerError: it has something else in it.
         LrurunError: it cannot be read, or there is no space for it.
     """
+    if isinstance(location, Path) and location.suffix.lower() == _ZIP and location.is_file():
+        with _from_zip(location, progress) as whole:
+            yield whole
+        return
     if not isinstance(location, Path) or location.suffix != COMPRESSED or not location.exists():
         yield location
         return
@@ -111,9 +117,61 @@ def unpacked(location: Location, progress: Progress = console.no_progress) -> It
             raise LrurunError(f"{location} cannot be unpacked: {error.strerror}", hint) from None
         if not is_database(whole):
             raise LedgerError(f"{location}: has no ledger in it", "name a file that lrurun ledger backup wrote")
-        try:
+        with _named(whole, location):
             yield whole
-        except LrurunError as error:
-            error.message = error.message.replace(str(whole), str(location))
-            error.hint = error.hint and error.hint.replace(str(whole), str(location))
-            raise
+
+
+@contextlib.contextmanager
+def _named(whole: Path, location: Path) -> Iterator[None]:
+    """Errors about an unpacked file name the one that it is from."""
+    try:
+        yield
+    except LrurunError as error:
+        error.message = error.message.replace(str(whole), str(location))
+        error.hint = error.hint and error.hint.replace(str(whole), str(location))
+        raise
+
+
+PUBLISHED = "ledger.db"
+"""The ledger in a record that `lrurun ledger export --to publication` made."""
+_ZIP = ".zip"
+
+
+def in_record(location: Location) -> Location:
+    """The location of a ledger; of the folder of a published record, the ledger in it.
+
+    Raises:
+        NotFoundError: the folder has none.
+    """
+    if not isinstance(location, Path) or not location.is_dir():
+        return location
+    if not (location / PUBLISHED).is_file():
+        hint = "name the file of a ledger, or a folder that lrurun ledger export --to publication made"
+        raise NotFoundError(f"{location}: is a folder without {PUBLISHED}", hint)
+    return location / PUBLISHED
+
+
+@contextlib.contextmanager
+def _from_zip(location: Path, progress: Progress) -> Iterator[Path]:
+    """A temporary copy of the ledger in a zip file."""
+    with tempfile.TemporaryDirectory(prefix="lrurun-") as folder:
+        whole = Path(folder) / PUBLISHED
+        try:
+            with zipfile.ZipFile(location) as archive:
+                size = archive.getinfo(PUBLISHED).file_size
+                with archive.open(PUBLISHED) as source, whole.open("wb") as target:
+                    while chunk := source.read(2**20):
+                        target.write(chunk)
+                        progress(f"unpacking {location.name}", target.tell(), size)
+        except (zipfile.BadZipFile, EOFError, zlib.error):
+            raise DamagedError(f"{location}: is not a zip file, or is incomplete", "copy it again") from None
+        except KeyError:
+            hint = "name a file that lrurun ledger export --to publication made"
+            raise LedgerError(f"{location}: has no {PUBLISHED} in it", hint) from None
+        except OSError as error:
+            hint = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
+            raise LrurunError(f"{location} cannot be unpacked: {error.strerror}", hint) from None
+        if not is_database(whole):
+            raise LedgerError(f"{location}: has no ledger in it", "name a file that lrurun made")
+        with _named(whole, location):
+            yield whole

@@ -41,6 +41,9 @@ from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.owner import user
 from lrurun.ledger.part import InstanceInPart, Part, instances_in
 
+_SHOWN = 5
+"""How many instances are named at most."""
+
 
 class Copied(Struct, frozen=True, kw_only=True):
     """What the copy of a part has."""
@@ -59,7 +62,8 @@ class Copied(Struct, frozen=True, kw_only=True):
         """What it has, as in "5 runs of 2 instances (1 in part: npDigits-2, 4 of 24 runs)"."""
         phrases = [instance.phrase for instance in self.in_part]
         of_instances = f" of {plural(len(self.instances), 'instance')}" if self.instances else ""
-        in_part = f" ({len(phrases)} in part: {'; '.join(phrases)})" if phrases else ""
+        more = f"; and {len(phrases) - _SHOWN} more" if len(phrases) > _SHOWN else ""
+        in_part = f" ({len(phrases)} in part: {'; '.join(phrases[:_SHOWN])}{more})" if phrases else ""
         return f"{plural(self.runs, 'run')}{of_instances}{in_part}"
 
 
@@ -175,7 +179,7 @@ class _Copy:
             number += self._connection.execute(select(func.coalesce(func.max(removals.c.id), 0))).scalar_one()
         removal = {
             "id": number, "key": key, "kind": "left out", "time": time, "user": user(), "selection": self._part.text,
-            "why": None, "runs": len({row["run"] for row in rows}), "bytes": None, "finished_at": time,
+            "why": None, "runs": len({row["run"] for row in rows}), "bytes": None, "finished_at": time, "files": None,
         }  # fmt: skip
         self._copying.insert(removals, [removal])
         self._copying.insert(removed_runs, [row | {"removal": number} for row in rows])
@@ -187,4 +191,6 @@ _MEMBERS = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder).join(
 
 
 def _finished(row: Row[Any]) -> dict[str, Any]:
-    return row._asdict() | {"finished_at": row.time if row.finished_at is None else row.finished_at}
+    """The row of a removal of which no files remain."""
+    columns = {key: row._mapping[column] for key, column in removals.c.items()}
+    return columns | {"finished_at": row.time if row.finished_at is None else row.finished_at}

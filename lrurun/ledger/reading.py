@@ -643,6 +643,11 @@ def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement
     values = connection.execute(matches).scalars().all()
     if not values or not text:
         hint = "see `lrurun runs`"
+        if (
+            noun == "run"
+            and connection.execute(select(ladders.c.id).where(ladders.c.short_name == prefix.strip())).first()
+        ):
+            hint = f"it is the name of an instance: lrurun runs --instance {prefix.strip()} lists its runs"
         if noun == "ladder instance":
             short_names = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
             suggestion = nearest(prefix, short_names)

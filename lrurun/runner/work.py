@@ -37,7 +37,7 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     ladder: str
     """Key of the ladder instance; of a sweep, of the first one."""
     others: Sequence[str] = []
-    """Keys of the other instances of a sweep, of which the same rungs and seeds are trained."""
+    """Keys of the other instances of a sweep, of which the same seeds are trained."""
     programs: Mapping[str, Mapping[str, str]] = {}
     """Key of an instance of a sweep -> rung -> a name of its program, which rungs share that are compiled to the same
     functions. Without a sweep, each rung has one."""

@@ -277,7 +277,8 @@ class SweepTraining(Struct, frozen=True, kw_only=True):
     program follow each other in a worker, whichever instance they are of."""
 
     trainings: Sequence[LadderTraining]
-    """One for each instance, with the same places, options and signals, rungs and seeds."""
+    """One for each instance, with the same places, options, signals and seeds. Where rungs differ, each trains its
+    own."""
 
     @property
     def first(self) -> LadderTraining:
@@ -363,15 +364,16 @@ class SweepTraining(Struct, frozen=True, kw_only=True):
 def sweep_work(
     selections: Sequence[Selection], instances: Sequence[LadderInstance], places: Places, **fields: Any
 ) -> Work:
-    """The work on all instances of a sweep, whose rungs and seeds are the same."""
+    """The work on all instances of a sweep, whose seeds are the same."""
     work = selections[0].work(instances[0], places, **fields)
+    rungs = list(dict.fromkeys(rung.name for selection in selections for rung in selection.rungs))
     keys = [instance.key for instance in instances]
     names: dict[str, str] = {}
     programs = {
         key: {rung.name: names.setdefault(_program(rung), f"program {len(names)}") for rung in selection.rungs}
         for key, selection in zip(keys, selections, strict=True)
     }
-    return structs.replace(work, others=keys[1:], programs=programs)
+    return structs.replace(work, rungs=rungs, others=keys[1:], programs=programs)
 
 
 def _program(rung: planning.ResolvedRung) -> str:

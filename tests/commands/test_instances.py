@@ -622,7 +622,10 @@ def test_a_sweep_is_planned(swept: Machine) -> None:
     plan = ("plan", *FAST, "--rung", "diagonal", "--seeds", "0-1")
     rates = ("--sweep", "optim.lr=0.001,0.002")
     out = swept.run(*plan, *rates).stdout
-    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["0.001", "2/2"], ["0.002", "0/2"]]
+    assert [line.split()[:3] for line in out.splitlines()[2:4]] == [
+        ["0.001", "sDigits-smoke-lr0.001", "2/2"],
+        ["0.002", "sDigits-smoke-lr0.002", "0/2"],
+    ]
     assert "2 runs remaining: about 0:" in out
     found = swept.json(*plan, *rates, "--sweep", "train.batch=50,20")
     assert found["sweep"] == {"optim.lr": [0.001, 0.002], "train.batch": [50, 20]}
@@ -642,13 +645,12 @@ def test_a_sweep_is_planned(swept: Machine) -> None:
     assert "--sweep optim.lr: expected a number > 0, found -1\nhint: give it another value: --sweep optim.lr=" in said
 
 
-def test_a_sweep_trains_one_instance_after_another_and_ends_with_their_table(swept: Machine, tmp_path: Path) -> None:
+def test_a_sweep_is_one_queue_and_ends_with_a_table_of_its_instances(swept: Machine, tmp_path: Path) -> None:
     machine = swept.copy(tmp_path / "copy")  # of finished runs, so that nothing is to be trained
     sweep = ("--rung", "diagonal", "--seeds", "2", "--sweep", "optim.lr=0.001,0.02")
     done = machine.run("ladder", *FAST, *sweep)
-    said = [line for line in done.stderr.splitlines() if " of 2: " in line]
-    assert said == ["1 of 2: optim.lr=0.001", "2 of 2: optim.lr=0.02"]
-    assert done.stderr.count("nothing to do") == 2
+    assert "sweep of 2 instances in one queue: optim.lr=0.001; optim.lr=0.02\n" in done.stderr
+    assert done.stderr.count("nothing to do: every run of these 2 instances is finished\n") == 1
     shown = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("diagonal")]
     assert [["diagonal", "0.001"], ["diagonal", "0.02"]] == [row for row in shown if row[1] != "0.016"]
 

@@ -1,26 +1,25 @@
-"""The short names of instances: `plan` and `ladder` agree on them, `--name`, `ledger rename`, and every command that is
-printed names its instance so that it works as it is printed."""
+"""The short names of instances: `plan` and `ladder` agree on them, `--name`, `ledger rename`, and `--instance`."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lrurun.config import planning
 from lrurun.errors import UsageError
+from lrurun.instances import naming
 from lrurun.ledger import owner
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import RENAMED
-from tests.harness.imported import fill as fill_imported
-from tests.harness.imported import write as write_imported
 from tests.harness.machine import Machine
 from tests.harness.programs import LINEAR, write
 from tests.harness.results import fill
 from tests.harness.shared import once
+
+pytestmark = pytest.mark.slow  # each run of a program starts a process
 
 WIDER = """\
 name = "wider"
@@ -128,8 +127,16 @@ def test_a_name_says_which_setting_differs_from_the_instance_that_has_it(here: M
     many = {"model.width": 24, "model.depth": 3, "train.batch": 20, "train.steps": 30, "optim.lr": 0.02}
     fill(here.ledger, "sDigits", {"tanh-rnn": [0.3]}, sets=rates[0])
     fill(here.ledger, "sDigits", {"tanh-rnn": [0.3]}, sets=many)
+    close = ("sDigits", "--sweep", "optim.lr=0.2345678,0.2345679")
+    assert planned(here, *close) == ["sDigits-lr0.2346", "sDigits-lr0.2345679"]
+    for number, rate in enumerate((0.2345678, 0.2345679), 2):
+        plan = planning.make("sDigits", sets={"optim.lr": rate})
+        with Ledger.open(here.ledger) as ledger:
+            others = naming.others(ledger, plan)
+            ledger.add_ladder("lru", "sDigits", None, plan.spec, plan.short_name, others=others)
+        assert planned(here, *close)[number - 2] == names(here)[number]
     words = [word for path, value in {**many, "optim.lr": 0.03}.items() for word in ("--set", f"{path}={value}")]
-    assert names(here) == ["sDigits-lr0.1235", "sDigits-width24-depth3-batch20-and2"]
+    assert names(here)[:2] == ["sDigits-lr0.1235", "sDigits-width24-depth3-batch20-and2"]
     assert planned(here, "sDigits", "--set", "optim.lr=0.12345679") == ["sDigits-lr0.12345679"]
     assert planned(here, "sDigits", *words) == ["sDigits-lr0.03-width24-depth3-and2"]
 
@@ -141,9 +148,6 @@ def test_a_name_that_another_instance_has_is_refused_before_anything_is_trained(
             "error: --name best: is the name of another instance: ladder toy on toy, without --tune, settings.lr=0.06",
             "hint: choose another name; lrurun report --instance best shows that one",
         ]
-    sweep = ("toy.toml", "--sweep", "settings.lr=0.09,0.02", "--name", "toy")
-    said = copy.refused("ladder", *sweep, *ONE_RUN)
-    assert "--name toy-lr0.02: is the name of another instance" not in said, "it has this name already"
 
 
 def test_a_sweep_with_a_name_that_is_taken_trains_nothing(copy: Machine) -> None:
@@ -151,6 +155,13 @@ def test_a_sweep_with_a_name_that_is_taken_trains_nothing(copy: Machine) -> None
     said = copy.run("ladder", *sweep, *ONE_RUN, code=2).stderr
     assert "--name toy-lr0.02-epochs2: is the name of another instance" in said
     assert names(copy) == before
+
+
+def test_what_a_sweep_chooses_keeps_the_names_of_its_instances(machine: Machine) -> None:
+    write(machine.folder)
+    sweep = ("--sweep", "settings.lr=0.02,0.04", "--choose", "--seeds", "2", "--name", "mine", "--jobs", "1")
+    machine.run("ladder", "toy.toml", *sweep)
+    assert names(machine) == ["mine-lr0.02", "mine-lr0.04"]
 
 
 # ledger rename
@@ -281,6 +292,11 @@ WRONG = (
     (("compare", "--instance", "best"), 2, "compare: expected two runs, found 1 of --instance best"),
     (("show", "abc", "--instance", "best"), 2, "RUN and --instance exclude each other"),
     (("mark", "--tag", "x"), 2, "mark: expected RUNs or --instance"),
+    (("report", "best"), 2, "it is the name of an instance: --instance best"),
+    (("ladder", "best"), 2, "it is the name of an instance: lrurun resume --instance best finishes it"),
+    (("plan", "best"), 2, "lrurun plan --instance best shows what remains"),
+    (("show", "best"), 4, "it is the name of an instance: lrurun runs --instance best lists its runs"),
+    (("compare", "best", "toy"), 4, "it is the name of an instance: lrurun runs --instance best lists its runs"),
     (("ladder", "--instance", "best"), 2, "lrurun resume --instance NAME finishes one"),
     (("study", "ring", "--instance", "best"), 2, "lrurun resume --instance NAME finishes one"),
 )
@@ -304,92 +320,6 @@ def test_studies_have_names_and_are_reported_by_them(machine: Machine) -> None:
     said = machine.refused("plot", "--instance", "first-ring", "--out", "x.pdf")
     assert "instance first-ring: is of a study, which has no rungs" in said
     assert "--name belongs to one study" in machine.refused("study", "ci", "--name", "x")
-
-
-# What is printed
-
-
-COMMAND = re.compile(r"lrurun (?:report|plot|claims|plan|status|runs|verify|resume|show|import)\b[^·;()]*")
-
-
-def printed(text: str) -> list[str]:
-    """The commands in the lines "More", "Next" and the hints of a text, and those in parentheses."""
-    joined = " ".join(text.split())
-    found = re.findall(r"\((lrurun [^()]*)\)", joined)
-    for begin in ("More: ", "hint: "):
-        for line in text.splitlines():
-            if line.startswith(begin):
-                found += [part.strip(" ,.") for part in re.split(r" · |; ", line[len(begin) :]) if "lrurun" in part]
-    return [found_command[found_command.index("lrurun") :] for found_command in found]
-
-
-@pytest.fixture(scope="module")
-def everything() -> Machine:
-    """A ledger with instances of many kinds, which tests only read."""
-
-    def make(folder: Path) -> None:
-        machine = Machine(folder)
-        write(folder)
-        (folder / "wider.toml").write_text(WIDER)
-        machine.run("ladder", "toy.toml", "--sweep", "settings.lr=0.02,0.04", "--seeds", "2", "--jobs", "1")
-        machine.run("ladder", "toy.toml", "--ladder", "wider.toml", "--tune", "--seeds", "2", "--jobs", "1")
-        two = {"tanh-rnn": [0.3, 0.31], "linear-rnn": [0.4, 0.45]}
-        for task in ("sDigits", "npDigits"):
-            fill(folder / "ledger.db", task, two)
-        fill(folder / "ledger.db", "sDigits", two, profile="smoke", sets={"optim.lr": 0.5, "model.width": 4})
-        fill(folder / "ledger.db", "sDigits", {"relu-rnn": [0.4, 0.4]}, ladder="nonlinearity")
-        fill_imported(folder / "ledger.db", write_imported(folder))
-        machine.run("ledger", "rename", "npDigits", "kept")
-
-    return Machine(once("names-of-everything", make))
-
-
-def test_every_command_that_a_report_prints_works_and_is_about_its_instance(everything: Machine) -> None:
-    tried = set()
-    for ladder in everything.json("status")["ladders"]:
-        name = ladder["name"]
-        for words in (("report", "--instance", name), ("report", "--instance", name, "--details")):
-            done = everything.run(*words)
-            first = done.stdout.splitlines()[0]
-            assert first.startswith(f"{name}: ") == (name != ladder["task"]), first
-            for command in printed(done.stdout):
-                if command == "lrurun ui":
-                    continue
-                kind, *rest = shlex.split(command)[1:]
-                if kind == "ladder":  # which trains
-                    kind, rest = "plan", rest[: rest.index("(")] if "(" in rest else rest
-                tried.add(kind)
-                if kind == "plot":
-                    everything.run("plot", *rest[: rest.index("--out")], "--out", "/dev/null", "--format", "svg")
-                    continue
-                shown = everything.run(kind, *rest)
-                if kind == "report":
-                    assert json_of(everything, rest)["instance"] == ladder["instance"], command
-                if kind == "plan":
-                    assert f"Instance {name}:" in shown.stdout, command
-    assert tried >= {"report", "plot", "claims"}
-
-
-def json_of(machine: Machine, words: Sequence[str]) -> dict[str, Any]:
-    return machine.json("report", *(word for word in words if word != "--details"))
-
-
-SHORT = {
-    "sDigits": "lrurun report sDigits --details",
-    "kept": "lrurun report npDigits --details",
-    "sDigits-smoke-lr0.5-width4": "lrurun report --instance sDigits-smoke-lr0.5-width4 --details",
-    "sDigits-nonlinearity": "lrurun report --instance sDigits-nonlinearity --details",
-    "toy-lr0.02": "lrurun report --instance toy-lr0.02 --details",
-    "toy-wider-tune": "lrurun report --instance toy-wider-tune --details",
-    "runs": "lrurun report --instance runs --details",
-}
-
-
-def test_commands_name_the_task_where_that_is_enough_else_the_instance(everything: Machine) -> None:
-    for name, command in SHORT.items():
-        assert command in everything.run("report", "--instance", name).stdout, name
-    options = ("sDigits", "--profile", "smoke", "--set", "optim.lr=0.5", "--set", "model.width=4")
-    assert SHORT["sDigits-smoke-lr0.5-width4"] in everything.run("report", *options).stdout
 
 
 def test_the_library_refuses_a_name_too(copy: Machine) -> None:

@@ -61,6 +61,10 @@ NAMED = [
     (parts("fade"), "fade-ladder"),  # it could be the beginning of an id
     (parts("ace-2"), "ace-2-ladder"),
     (parts("a" * 90, "b" * 70, options=("smoke",)), f"{'a' * 16}-{'b' * 17}-smoke"),
+    (
+        parts("a" * 90, "b" * 70, options=("smoke",), x__lr=0.1, x__width=24),
+        f"{'a' * 9}-{'b' * 10}-smoke-lr0.1-width24",
+    ),
     (parts("npDigits", **{f"a__key{n}": n + 0.25 for n in range(9)}), "npDigits-key0_0.25-key1_1.25-and7"),
 ]
 

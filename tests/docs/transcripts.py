@@ -39,7 +39,7 @@ def environment(folder: Path, columns: int) -> dict[str, str]:
     """Of commands whose home and data are in `folder`."""
     places = {name: str(folder / "home") for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
     env = {name: value for name, value in os.environ.items() if not name.startswith("LRURUN_")} | places
-    env |= {"COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    env |= {"COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONPATH": str(ROOT), "LOGNAME": "ann", "USER": "ann"}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "home/xla"))
     return env

@@ -175,9 +175,24 @@ class Machine:
 
     def history(self) -> dict[tuple[str, str, int], Any]:
         """All that must be the same however a ladder was disturbed: by rung, stage and seed."""
+        found: dict[tuple[str, str, int], Any] = {}
+        for run, recorded in self._recorded():
+            for member in run.memberships:
+                assert (member.rung, member.stage, run.seed) not in found
+                found[member.rung, member.stage, run.seed] = recorded
+        return found
+
+    def histories(self) -> dict[str, Any]:
+        """The same of several instances: by the id of the run, with its places in them."""
+        return {
+            run.id: (*recorded, sorted((one.rung, one.stage, one.position) for one in run.memberships))
+            for run, recorded in self._recorded()
+        }
+
+    def _recorded(self) -> Iterator[tuple[Any, Any]]:
+        """Runs, with what is recorded of them that must be the same."""
         from lrurun.ledger.ledger import Ledger
 
-        found: dict[tuple[str, str, int], Any] = {}
         with Ledger.read(self.ledger) as ledger:
             for run in ledger.runs():
                 curves = {k: v for k, v in ledger.metrics(run.id).items() if not k.startswith("machine/")}
@@ -185,10 +200,7 @@ class Machine:
                 last = ledger.checkpoints(run.id, "committed")
                 assert run.state != "done" or len(last) == 1, f"{run.id}: {last}"
                 arrays = self._arrays(self.runs / last[0].path) if last else None
-                for member in run.memberships:
-                    assert (member.rung, member.stage, run.seed) not in found
-                    found[member.rung, member.stage, run.seed] = (run.id, run.state, run.step, result, curves, arrays)
-        return found
+                yield run, (run.id, run.state, run.step, result, curves, arrays)
 
     @staticmethod
     def _arrays(folder: Path) -> dict[str, bytes]:

@@ -50,12 +50,14 @@ def fill(
     more: dict[str, float] | None = None,
     with_items: bool = True,
     right: Mapping[str, NDArray[np.float64]] | None = None,
+    validation: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Adds an instance with a finished run a score: rung -> test scores in order of their seeds, from `first` on;
     None is a diverged run.
 
     `data` is the letter that a made-up digest of its data consists of; `eigenvalues`, moment -> those of the one layer,
-    are recorded for every run, and `about` its data; every result has the values of `more` too. Unless `with_items` is
+    are recorded for every run, and `about` its data; every result has the values of `more` too, and with `validation`,
+    rung -> scores in the same order, the best validation score of its run. Unless `with_items` is
     false, test items are recorded that do not change verdicts; or `right`, rung -> (seeds, items) whether each run is
     right on each item.
     """
@@ -87,6 +89,8 @@ def fill(
                 for moment, found in (eigenvalues or {}).items():
                     ledger.record_eigenvalues(held, moment, [found, None])
                 result = {f"test/{name}": score, "machine/steps_per_second": 10.0, **(more or {})}
+                if validation is not None:
+                    result[f"val/{name}"] = validation[rung][held.run.seed - first]
                 items = {}
                 if test_items is not None and math.isfinite(score):
                     found = on_items(right[rung][held.run.seed - first]) if right else alike(score, test_items)
@@ -95,7 +99,7 @@ def fill(
             assert not left, "these seeds had runs already"
 
     content = (plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name, rungs, environment)
-    _write_or_copy(path, repr((content, name, digest, eigenvalues, more, test_items, recorded)), write)
+    _write_or_copy(path, repr((content, name, digest, eigenvalues, more, test_items, recorded, validation)), write)
 
 
 def memory() -> Machine:

@@ -33,7 +33,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.database import sql
 from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.ledger import Ledger
-from lrurun.ledger.values import Attempt, Owner
+from lrurun.ledger.values import Attempt, Owner, Run
 from lrurun.paths import Places
 from lrurun.runner import attempt, execute, logs, processes, recorder, run_files, signals, snapshots, supervisor, worker
 from lrurun.runner.executors import local
@@ -41,6 +41,7 @@ from lrurun.runner.selection import Selection
 from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Work, encode
+from lrurun.session.training import sweep_work
 from lrurun.training import checkpoint_verification
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from tests.harness.stores import make_empty
@@ -153,27 +154,40 @@ class SimulatedWorker:
 
 
 class Command:
-    """A command `lrurun ladder`, on a machine of its own where `host` says so."""
+    """A command `lrurun ladder`, on a machine of its own where `host` says so, with `--sweep` where there are several
+    `rates`."""
 
-    def __init__(self, world: World, host: str = "here", seeds: Sequence[int] = (0,), **fields: Any) -> None:
-        self.world, self.host, self.seeds, self.fields = world, host, seeds, fields
+    def __init__(
+        self,
+        world: World,
+        host: str = "here",
+        seeds: Sequence[int] = (0,),
+        rates: Sequence[float | None] = (None,),
+        **fields: Any,
+    ) -> None:
+        self.world, self.host, self.seeds, self.rates, self.fields = world, host, seeds, rates, fields
         self.signals, self.said = Signals(), list[str]()
         self.process = Process(world, "command", self, self._run)
 
-    def update(self, ledger: Ledger, ladder: object) -> None: ...
+    def update(self, ledger: Ledger, *ladders: object) -> None: ...
 
     def say(self, text: str) -> None:
         self.process.check()
         self.said.append(text)
 
     def _run(self) -> int:
-        plan, places = plan_of(), self.world.places
-        selection = Selection(plan=plan, rungs=planning.choose_rungs(plan, ["gamma-norm"]), seeds=self.seeds)
+        plans, places = [plan_of(rate) for rate in self.rates], self.world.places
+        first, *others = (
+            Selection(plan=plan, rungs=planning.choose_rungs(plan, ["gamma-norm"]), seeds=self.seeds) for plan in plans
+        )
         with Ledger.open(places.ledger) as ledger:
             try:
-                instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-                work = selection.work(instance, places, **{"jobs": 1} | self.fields)
-                one = Supervisor(ledger, work, selection, self, self.signals, local.LocalExecutor())  # type: ignore[arg-type]
+                instances = [
+                    ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec) for plan in plans
+                ]
+                work = sweep_work([first, *others], instances, places, **{"jobs": 1} | self.fields)
+                executor = local.LocalExecutor()
+                one = Supervisor(ledger, work, first, self, self.signals, executor, others)  # type: ignore[arg-type]
                 return one.run().exit_code
             except Stopped as stopped:
                 return stopped.exit_code
@@ -197,8 +211,8 @@ class Command:
 
 
 @functools.cache
-def plan_of() -> planning.Plan:
-    return planning.make("sDigits", profile="smoke", sets=SETS)
+def plan_of(rate: float | None = None) -> planning.Plan:
+    return planning.make("sDigits", profile="smoke", sets=SETS if rate is None else SETS | {"optim.lr": rate})
 
 
 class OneThread:
@@ -524,7 +538,7 @@ def freeze(world: World, process: Process) -> None:
     """The whole machine stands still for an hour, in which the same command on another one begins."""
     for one in process.command.processes:
         one.wakes = world.now + 3600
-    Command(world, "elsewhere", process.command.seeds).process.wakes = world.now + 1
+    Command(world, "elsewhere", process.command.seeds, process.command.rates).process.wakes = world.now + 1
     process.sleep(3600)
 
 
@@ -541,8 +555,8 @@ class Unanswered(Exception):
 # What is left
 
 
-def history(world: World) -> dict[int, Any]:
-    """What must be the same however the runs were disturbed, by seed."""
+def history(world: World, key: Callable[[Run], Any] = lambda run: run.seed) -> dict[Any, Any]:
+    """What must be the same however the runs were disturbed, by seed or another `key`."""
     found = {}
     with Ledger.open(world.places.ledger) as ledger:
         assert ledger.check() == []
@@ -553,7 +567,7 @@ def history(world: World) -> dict[int, Any]:
             checkpoint_verification.verify(path, last.sha256)
             saved = json.loads((path / "two").read_text())
             spectra = ledger.eigenvalues(run.id)
-            found[run.seed] = (run.state, run.step, run.result, curves, spectra, last.state, last.step, saved)
+            found[key(run)] = (run.state, run.step, run.result, curves, spectra, last.state, last.step, saved)
     return found
 
 

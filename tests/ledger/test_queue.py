@@ -152,21 +152,42 @@ class Queue(RuleBasedStateMachine):
         assert [run.id for run in found] == [getattr(self.newest(name), "id", None) for name in first]
 
     @rule(
-        at=st.integers(0, 1),
+        at=st.sampled_from([[0], [1], [0, 1], [1, 0]]),
         owner=st.integers(0, 1),
         filters=st.sampled_from(FILTERS),
         compiled=st.lists(st.sampled_from(RUNGS), max_size=2),
+        programs=st.lists(st.sampled_from([None, *RUNGS]), min_size=6, max_size=6),
         end=st.sampled_from([None, None, *ENDS]),
     )
-    def train(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str], end: str | None) -> None:
+    def train(
+        self,
+        at: list[int],
+        owner: int,
+        filters: dict[str, Any],
+        compiled: list[str],
+        programs: list[str | None],
+        end: str | None,
+    ) -> None:
+        """`programs` are those of the rungs of both ladders, where they are not the rung's own."""
         before = len(self.held_runs)
-        self.hold(at, owner, filters, compiled)
+        self.hold(at, owner, filters, compiled, programs)
         if end is not None and len(self.held_runs) > before:
             self.end(0, end, 7)
 
-    def hold(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str]) -> None:
-        mine = [membership for membership in self.memberships if membership.ladder == self.keys[at]]
-        running = {membership.rung for membership in mine if membership.run.state == "running"}
+    def hold(
+        self, at: list[int], owner: int, filters: dict[str, Any], compiled: list[str], programs: list[str | None]
+    ) -> None:
+        keys = [self.keys[number] for number in at]
+        table: dict[str, dict[str, str]] = {}
+        for (name, rung), program in zip(itertools.product(self.keys, RUNGS), programs, strict=True):
+            if program is not None:
+                table.setdefault(name, {})[rung] = program
+
+        def program_of(membership: Membership) -> str:
+            return table.get(membership.ladder, {}).get(membership.rung, membership.rung)
+
+        mine = [membership for membership in self.memberships if membership.ladder in keys]
+        running = {program_of(membership) for membership in mine if membership.run.state == "running"}
 
         def wanted(membership: Membership) -> bool:
             run, rungs, seeds = membership.run, filters.get("rungs"), filters.get("seeds")
@@ -180,10 +201,12 @@ class Queue(RuleBasedStateMachine):
             )
 
         def turn(membership: Membership) -> tuple[int, int]:
-            return 0 if membership.rung in compiled else 1 if membership.rung not in running else 2, membership.position
+            program = program_of(membership)
+            return 0 if program in compiled else 1 if program not in running else 2, membership.position
 
         expected = min(filter(wanted, mine), key=turn, default=None)  # of equal ones the first
-        found = self.ledger.hold(self.keys[at], OWNERS[owner], compiled=compiled, **filters)
+        held_from = keys[0] if len(keys) == 1 else keys
+        found = self.ledger.hold(held_from, OWNERS[owner], compiled=compiled, programs=table, **filters)
         if expected is None:
             assert found is None
             return

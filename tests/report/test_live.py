@@ -13,7 +13,17 @@ from rich.console import Console
 from lrurun import console
 from lrurun.ledger.ledger import Ledger
 from lrurun.report.live import views
-from lrurun.report.live.progress import LadderProgress, collect, columns, running_lines, so_far, summary, view
+from lrurun.report.live.progress import (
+    LadderProgress,
+    collect,
+    collect_sweep,
+    columns,
+    running_lines,
+    so_far,
+    summary,
+    view,
+    view_of,
+)
 from tests.harness.results import fill
 from tests.harness.stores import key, ledger, path, take, want
 
@@ -235,3 +245,50 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
         assert "has not advanced for 3:20" in " ".join(view(found, width))
     assert "advanced" not in " ".join(view(after(10), 120))
     assert "compiling" not in " ".join(view(after(10), 120))
+
+
+def test_the_view_of_a_sweep_has_a_line_for_each_instance(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores: dict[float, dict[str, list[float]]] = {
+        0.001: {"gamma-norm": [0.5, 0.7], "ring-init": [0.4, 0.5]},
+        0.002: {"gamma-norm": [0.1, 0.1]},
+    }
+    for rate, of_rungs in scores.items():
+        for rung, of_seeds in of_rungs.items():
+            more = {"val/accuracy": sum(of_seeds) / 2}
+            fill(path, "sDigits", {rung: of_seeds}, profile="smoke", sets={"optim.lr": rate}, more=more)
+    with Ledger.open(path) as ledger:
+        ladders = ledger.ladders()
+        first, second = (ladder.short_name for ladder in ladders)
+        lines = view_of(collect_sweep(ledger, ladders), 100)
+        assert lines[0] == "sweep of 2 instances: ladder lru on sDigits, profile smoke"
+        rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines[3:] if line and line[0] != "─"}
+        assert rows[first] == "4/4 done 100% gamma-norm, 60.0 %"
+        assert rows[second] == "2/2 done 100%", "no better than chance"
+        assert lines[-1] == "6 of 6 done"
+        for width in (30, 40, 60):
+            assert all(len(line) <= width for line in view_of(collect_sweep(ledger, ladders), width))
+
+        # a run that is in both counts once, and while one runs it is shown with its instance
+        shared = want("gamma-norm", 7)
+        for ladder in ladders:
+            ledger.enqueue(ladder.key, [shared, want("gamma-norm", 8, fingerprint=f"sha256:{ladder.key}")])
+        held = take(ledger, ladders[1].key)
+        lines = view_of(collect_sweep(ledger, ladders), 100)
+        assert any(line.startswith("6 of 9 done, 2 queued, 1 running") for line in lines), lines
+        [running] = [line for line in lines if "at step 0" in line]
+        assert running.startswith(f"{first}: gamma-norm seed 7 ({held.run.id})")
+
+        # lines of a pipe say which instance a run is of
+        said: list[str] = []
+        monkeypatch.setattr(console, "is_terminal", lambda: False)
+        monkeypatch.setattr(console, "say", lambda line: said.append(line.partition(" ")[2]))
+        display = views.LadderView()
+        display.update(ledger, *ladders)
+        ledger.finish(held, "done", result={"val/accuracy": 0.5}, step=100)
+        other = take(ledger, ladders[1].key)
+        display.update(ledger, *ladders)
+        assert said == [
+            f"{first}: gamma-norm seed 7 ({held.run.id}): running",
+            f"{first}: gamma-norm seed 7 ({held.run.id}): done, val 50.00 %",
+            f"{second}: gamma-norm seed 8 ({other.run.id}): running",
+        ]

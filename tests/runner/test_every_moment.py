@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ from msgspec import structs
 from lrurun.data.metric import Accuracy
 from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.ledger import Ledger
-from lrurun.ledger.values import Checkpoint
-from lrurun.runner import attempt, environment, recorder
+from lrurun.ledger.values import Checkpoint, Run
+from lrurun.runner import attempt, environment, execute, recorder
 from lrurun.version import NUMERICS
 from tests.harness import simulation, stores
 from tests.harness.simulation import Command, Late, OneThread, Process, Prompt, World, attempts, history, install
@@ -130,6 +130,57 @@ def test_the_same_command_records_the_same_whenever_it_comes(
 ) -> None:
     """`Late`: what a thread writes it writes as late as possible."""
     check(name, tmp_path, monkeypatch, thread, chosen)
+
+
+RATES = (0.1, 0.2, 0.3)
+BY_RATE = {"command killed": {-9}, "worker killed": {0}, "SIGTERM": {0, 143}, "answer lost": {0}}
+
+
+def rate_and_seed(run: Run) -> tuple[float, int]:
+    return run.config.optim.lr, run.seed
+
+
+@cache
+def instance_after_instance(is_away: bool) -> dict[tuple[float, int], Any]:
+    """What the instances of a sweep record that are trained one after another."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(SQLite, "may_be_away", is_away)
+        world = install(World(Path(folder) / "calm"), patch)
+        for rate in RATES:
+            assert Command(world, seeds=(0, 1), rates=(rate,)).finish() == 0
+        return history(world, rate_and_seed)
+
+
+def check_sweep(name: str, folder: Path, patch: pytest.MonkeyPatch, every: int) -> None:
+    """Compares sweeps with a fault at some steps with instances that are trained one after another."""
+    kind, is_away = KINDS[name], name == "answer lost"
+    patch.setattr(SQLite, "may_be_away", is_away)
+    calm = install(World(folder / "calm"), patch)
+    assert Command(calm, seeds=(0, 1), rates=RATES).finish() == 0
+    assert history(calm, rate_and_seed) == instance_after_instance(is_away)
+    steps = [number for number, step in enumerate(calm.steps) if kind.at(step)]
+    for number in steps[5::every]:
+        world = install(World(folder / str(number), number, kind.fault), patch)
+        where = f"{name} at step {number}, before {calm.steps[number]}"
+        code = Command(world, seeds=(0, 1), rates=RATES).finish()
+        assert code in BY_RATE[name], where
+        assert code == 0 or Command(world, seeds=(0, 1), rates=RATES).finish() == 0, where
+        assert history(world, rate_and_seed) == instance_after_instance(is_away), where
+
+
+@pytest.mark.parametrize("name", BY_RATE)
+def test_a_sweep_records_what_its_instances_record_one_after_another(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_sweep(name, tmp_path, monkeypatch, 150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_RATE)
+def test_a_sweep_records_the_same_whenever_a_fault_comes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_sweep(name, tmp_path, monkeypatch, 3)
 
 
 @pytest.fixture
@@ -268,6 +319,51 @@ def test_two_terminals_share_the_work(world: World, wanted: dict[int, Any]) -> N
     assert history(world) == wanted
     assert [reasons(world, seed) for seed in wanted] == [["done"]] * 3
     assert len({attempts(world, seed)[0].pid for seed in wanted}) == 2
+
+
+def test_two_terminals_share_a_sweep(world: World) -> None:
+    both = [Command(world, seeds=(0, 1), rates=RATES) for _ in range(2)]
+    assert [command.finish() for command in both] == [0, 0]
+    assert history(world, rate_and_seed) == instance_after_instance(is_away=False)
+    with Ledger.open(world.places.ledger) as ledger:
+        found = [ledger.attempts(run.id) for run in ledger.runs()]
+    assert [[one.reason for one in of_run] for of_run in found] == [["done"]] * 6
+    assert len({one.pid for of_run in found for one in of_run}) == 2
+
+
+def test_a_worker_of_a_sweep_goes_on_with_the_next_instance(world: World) -> None:
+    """Two workers share six runs of one program: no instance waits for another, and no worker is started again."""
+    assert Command(world, seeds=(0, 1), rates=RATES, jobs=2).finish() == 0
+    assert sum(process.name == "worker" for process in world.processes) == 2
+    with Ledger.open(world.places.ledger) as ledger:
+        by_worker: dict[int, list[float]] = {}
+        for run in ledger.runs():
+            [one] = ledger.attempts(run.id)
+            by_worker.setdefault(one.pid, []).append(run.config.optim.lr)
+    assert [len(rates) for rates in by_worker.values()] == [3, 3]
+    assert all(len(set(rates)) > 1 for rates in by_worker.values())
+
+
+def test_seeds_of_one_instance_of_a_sweep_are_trained_in_one_program(world: World) -> None:
+    """As without a sweep: what is packed rounds as its instance alone does."""
+    assert Command(world, seeds=(0, 1), rates=RATES, pack=3).finish() == 0
+    assert history(world, rate_and_seed) == instance_after_instance(is_away=False)
+    with Ledger.open(world.places.ledger) as ledger:
+        assert [ledger.attempts(run.id)[0].environment["packed"] for run in ledger.runs()] == [2] * 6
+
+
+def test_a_run_of_a_sweep_that_fails_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(configs: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+        if configs[0].optim.lr == 0.2:
+            raise MemoryError("Unable to allocate 8.00 GiB")
+        return simulation.train_together(world, configs, *arguments, **options)
+
+    monkeypatch.setattr(execute.loop, "train_together", train)
+    assert Command(world, seeds=(0, 1), rates=RATES).finish() == 3
+    with Ledger.open(world.places.ledger) as ledger:
+        found = {rate_and_seed(run): (run.state, len(ledger.attempts(run.id))) for run in ledger.runs()}
+    expected = {0.1: ("done", 1), 0.2: ("failed", 3), 0.3: ("done", 1)}
+    assert found == {(rate, seed): expected[rate] for rate in RATES for seed in (0, 1)}
 
 
 def test_seeds_that_are_trained_in_one_program(world: World, wanted: dict[int, Any]) -> None:

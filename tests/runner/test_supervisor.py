@@ -34,6 +34,7 @@ from lrurun.runner.selection import MAX_RETRIES, SelectedRuns, Selection
 from lrurun.runner.signals import GRACE_SECONDS, Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Preparation, PreparationProgress, Work, WorkerError
+from lrurun.session.training import sweep_work
 from tests.harness.machine import held
 
 
@@ -169,12 +170,32 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
         kept: list[str] = []
         monkeypatch.setattr("lrurun.runner.run_files.keep_ladder", lambda ledger, runs, key: kept.append(key))
         for _ in range(2):
-            command.runs._enqueue(
-                command.instance.key, final_runs(plan, selection.rungs[0], [0])
-            )  # a known run, maybe at another place
+            # a known run, maybe at another place
+            command.runs._enqueue(command.instance.key, final_runs(plan, selection.rungs[0], [0]))
             command._keep_ladder()
             command._keep_ladder()
         assert len(kept) == 2
+
+
+def test_a_sweep_that_starts_over_starts_a_run_of_several_instances_once(tmp_path: Path) -> None:
+    """The tanh RNN of both ladders is the same run."""
+    places = Places(ledger=tmp_path / "ledger.db", runs=tmp_path / "runs", data=tmp_path / "data")
+    plans = [planning.make("sDigits", profile="smoke", ladder=name) for name in ("lru", "nonlinearity")]
+    with Ledger.open(places.ledger) as ledger:
+        instances = [ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec) for plan in plans]
+        selections = [
+            Selection(plan=plan, rungs=planning.choose_rungs(plan, ["tanh-rnn"]), seeds=[0]) for plan in plans
+        ]
+        for fresh in (False, True, True):
+            work = sweep_work(selections, instances, places, fresh=fresh)
+            runs = SelectedRuns(ledger, work, selections[0], lambda _: None, selections[1:])
+            runs.enqueue()
+            [run] = runs.load()
+            assert (run.state, {member.ladder_key for member in run.memberships}) == ("queued", set(work.ladders))
+            held = ledger.hold(work.ladders, owner.this_process(), environment={})
+            assert held is not None
+            ledger.finish(held, "done", result={"val/accuracy": 0.5})
+        assert sorted(run.generation for run in ledger.runs(superseded=True)) == [1, 2, 3]
 
 
 WORK = Work(ledger="", runs=Path("runs"), data=Path("data"), ladder="", kind="training", rungs=[], seeds=[])

@@ -205,6 +205,22 @@ By = Annotated[
         autocompletion=completing.paths,
     ),
 ]
+Choose = Annotated[
+    bool,
+    typer.Option(
+        "--choose",
+        help="Compare the rungs at the values that validation chooses, by seeds that did not choose.",
+    ),
+]
+ChoiceSeeds = Annotated[
+    int,
+    typer.Option(
+        "--choice-seeds",
+        metavar="N",
+        help="With --choose: how many of the first seeds choose.",
+        **number("--choice-seeds", int, 1, 100, example=3),
+    ),
+]
 OnlyRungs = Annotated[
     Optional[list[str]],
     typer.Option("--rung", metavar="R", help="Show only this rung. Repeatable.", autocompletion=_rungs),

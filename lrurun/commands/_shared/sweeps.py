@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, structs
+
 from lrurun import console
 from lrurun.commands._shared.report_output import Shown
 from lrurun.errors import NotFoundError, UsageError, plural
@@ -17,15 +19,25 @@ if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
+    from lrurun.report.tables.chosen_table import Choice
+    from lrurun.report.tables.loaded_instance import LoadedInstance
     from lrurun.report.tables.swept_table import SweptReport
     from lrurun.runner.signals import Signals
     from lrurun.session.training_options import TrainingOptions
 
 
 def train(
-    places: Places, request: LadderRequest, sweep: Sequence[str], options: TrainingOptions, signals: Signals
+    places: Places,
+    request: LadderRequest,
+    sweep: Sequence[str],
+    options: TrainingOptions,
+    signals: Signals,
+    *,
+    choice_seeds: int | None = None,
 ) -> int:
     """Trains what remains of the instances of a sweep, and prints one table; the exit code.
+
+    Where `choice_seeds` choose, what validation chooses is trained with fresh seeds, and the comparison is printed.
 
     On this machine, the runs of all instances are in one queue. With `--decide`, where the seeds of an instance follow
     from its verdicts, and with `--on`, where a job is for one instance, it is one instance after another.
@@ -34,23 +46,42 @@ def train(
     from lrurun.instances.sweep import check_names, points
     from lrurun.session.training import LadderTraining, SweepTraining
 
+    by = [text.partition("=")[0].strip() for text in sweep]
+
     def report() -> None:
-        by = [text.partition("=")[0].strip() for text in sweep]
         write_report(places, request, by, Shown(rungs=request.rungs))
+
+    def training_of(request: LadderRequest, plan: planning.Plan) -> LadderTraining:
+        return LadderTraining(places=places, request=request, plan=plan, options=options, signals=signals)
 
     chosen = points(request, sweep)
     with opening.read(places) as ledger:
         check_names(ledger, chosen)
-    trainings = [
-        LadderTraining(places=places, request=point.request, plan=point.plan, options=options, signals=signals)
-        for point in chosen
-    ]
+    trainings = [training_of(point.request, point.plan) for point in chosen]
     for one in trainings:
         cautions.warn_of_batches(one.plan, one.rungs)
     if options.site.is_local and not request.decide:
         texts = "; ".join(point.text for point in chosen)
         console.say(f"sweep of {plural(len(chosen), 'instance')} in one queue: {texts}")
-        return training.train_sweep(SweepTraining(trainings=trainings), report)
+        code = training.train_sweep(SweepTraining(trainings=trainings), report)
+        if code or choice_seeds is None:
+            return code
+        with swept_instances(places, request, by) as swept:
+            fresh = swept.choice(choice_seeds).fresh(request.rungs or None)
+        requests = [group.request(request) for group in fresh]
+        show = Shown(rungs=request.rungs)
+
+        def compare() -> None:
+            write_choice(places, request, by, show, choice_seeds)
+
+        if not requests:
+            compare()
+            return 0
+        for group in fresh:
+            console.say(f"fresh seeds {group.seeds}: {', '.join(group.rungs)}: {group.text}")
+        return training.train_sweep(
+            SweepTraining(trainings=[training_of(again, again.plan()) for again in requests]), compare
+        )
     worst = 0
     for number, (point, one) in enumerate(zip(chosen, trainings, strict=True), 1):
         console.say(f"{number} of {len(trainings)}: {point.text}")
@@ -78,6 +109,21 @@ def write_report(
         show.write(report, ledger)
 
 
+def write_choice(places: Places, request: LadderRequest, by: Sequence[str], show: Shown, seeds: int) -> None:
+    """Prints the comparison of the rungs at the values that validation chooses for them.
+
+    Args:
+        seeds: how many of the first seeds choose.
+
+    Raises:
+        UsageError, NotFoundError: as `swept_instances`; or the values have no seed in common.
+    """
+    with swept_instances(places, request, by) as sweep:
+        choice = sweep.choice(seeds)
+        report = choice.report(request, show.rung_names(sweep.plan.ladder))
+        structs.replace(show, request=request).write(report, sweep.ledger)
+
+
 @contextmanager
 def swept_table(
     places: Places,
@@ -95,8 +141,45 @@ def swept_table(
         UsageError: one of these is among the values of `--set`.
         NotFoundError: there is no such instance.
     """
+    from lrurun.report.tables.swept_table import build
+
+    with swept_instances(places, request, by) as sweep:
+        rungs = None if show is None else show.rung_names(sweep.plan.ladder)
+        yield build(sweep.ledger, sweep.plan, sweep.instances, sweep.by, rungs), sweep.plan, sweep.ledger
+
+
+class SweptInstances(Struct, frozen=True):
+    """The instances that are a requested one but for some settings, in an open ledger."""
+
+    ledger: Ledger
+    plan: planning.Plan
+    """The plan of the requested one."""
+    by: Sequence[str]
+    instances: Sequence[LoadedInstance]
+    command: str
+    """The command that trains them."""
+
+    def choice(self, seeds: int) -> Choice:
+        """What validation chooses with that many seeds.
+
+        Raises:
+            NotFoundError: the values of a rung have no seed in common.
+        """
+        from lrurun.report.tables.chosen_table import Choice
+
+        return Choice(self.plan, self.instances, self.by, seeds, self.command)
+
+
+@contextmanager
+def swept_instances(places: Places, request: LadderRequest, by: Sequence[str]) -> Iterator[SweptInstances]:
+    """The instances that are the requested one but for the settings `by`.
+
+    Raises:
+        UsageError: one of these is among the values of `--set`.
+        NotFoundError: there is no such instance.
+    """
     from lrurun.config.sweeps import by_paths
-    from lrurun.report.tables.swept_table import build, find
+    from lrurun.report.tables.swept_table import find
 
     by = by_paths(by)
     for path in request.sets:
@@ -105,10 +188,9 @@ def swept_table(
     command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
     with opening.read(places) as ledger:
         plan = request.plan_in(ledger)
-        rungs = None if show is None else show.rung_names(plan.ladder)
         if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {command}",
             )
-        yield build(ledger, plan, find(ledger, plan, by, command), by, rungs), plan, ledger
+        yield SweptInstances(ledger, plan, by, find(ledger, plan, by, command), command)

@@ -1,4 +1,4 @@
-"""`lrurun data`: prepare, check or describe the data of a task."""
+"""`lrurun data`: prepare, check, describe or remove the data of a task."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, ProfileName, Task
 from lrurun.commands._shared.rules import examples
 from lrurun.commands.data.importing import import_
+from lrurun.commands.data.removing import remove
 from lrurun.errors import LrurunError, Stopped
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ EXAMPLES = 4
 BINS = 8
 """The number of bars in the histogram of lengths."""
 
-app = typer.Typer(help="Prepare, check or describe the data of a task.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Prepare, check, describe or remove the data of a task.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 class SplitFacts(Struct, frozen=True, kw_only=True):
@@ -328,6 +331,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
 
 
 app.command("import")(import_)
+app.command()(remove)
 
 
 def _from(data: Manifest | DataCheck) -> str:

@@ -213,7 +213,6 @@ def migrate(context: typer.Context) -> int:
 
 @app.command()
 @examples(
-    "lrurun ledger backup",
     "lrurun ledger backup --out kept.db.xz",
     "lrurun ledger backup --instance npDigits --out paper.db",
 )
@@ -245,14 +244,16 @@ def backup(
 
 @app.command()
 @examples(
-    "lrurun ledger merge kept.db.xz",
     "lrurun ledger merge other.db --other-runs other-runs",
     "lrurun ledger merge other.db --where 'task=npDigits and tag=paper'",
 )
 def merge(
     context: typer.Context,
     other: Annotated[
-        str, typer.Argument(metavar="OTHER", help="The file, also NAME.xz, or the URL of another ledger.")
+        str,
+        typer.Argument(
+            metavar="OTHER", help="The file, also NAME.xz, the URL, or the published record of another ledger."
+        ),
     ],
     other_runs: Annotated[
         Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [beside it].")
@@ -272,7 +273,7 @@ def merge(
     from lrurun.session import forgetting
 
     places: Places = context.obj.places
-    named = paths.ledger_location(other, "OTHER")
+    named = backups.in_record(paths.ledger_location(other, "OTHER"))
     if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",

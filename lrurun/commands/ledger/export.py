@@ -33,7 +33,6 @@ Target = Literal[ExportFormat, "publication"]
 
 
 @examples(
-    "lrurun ledger export --out ledger.jsonl",
     "lrurun ledger export --to parquet tables --where task=npDigits",
     "lrurun ledger export --to publication record.zip --license CC-BY-4.0 --author 'Ada Lovelace'",
 )
@@ -107,8 +106,7 @@ def export(
                 f"{option} {of_runs}: writes a folder, and needs its name", f"add it: {option} {of_runs} DEST"
             )
         if of_runs == "publication":
-            chosen = instance or ()
-            return _publish(places, target, chosen, where, license, author or [], anonymous=anonymous)
+            return _publish(places, target, instance or (), where, license, author or [], anonymous=anonymous)
         return _write_runs(places, of_runs, target, instance or (), where)
     return _write_tables(places, format, target, instance or (), where)
 
@@ -146,7 +144,6 @@ def _publish(
 ) -> int:
     """A record to publish, of all runs or of those of a part."""
     from lrurun.report import exports
-    from lrurun.session import parts
     from lrurun.session.publication import publishing
 
     exports.check_new(dest)
@@ -154,7 +151,7 @@ def _publish(
         _check_author(author, anonymous=anonymous)
     chosen = publishing.Choices(license=license, authors=tuple(authors), anonymous=anonymous)
     with opening.existing(places) as ledger:
-        part = parts.named(ledger, instances, where)
+        part = parts.required(ledger, instances, where)
         record = publishing.write(ledger, part, places, dest, chosen)
     for file in record.missing:
         console.warn(f"not in {dest}: {file.name}: {file.why}")

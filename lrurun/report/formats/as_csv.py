@@ -32,6 +32,7 @@ def lines(report: Struct, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The values of each line, by their columns and others."""
     for line in _lines(finite(plain(report))):
         line |= line["by"] if isinstance(line.get("by"), dict) else {}
+        line |= _chosen(line)
         line |= _comparison(line.get("comparison"))
         line["runs"] = " ".join(line["runs"])
         line["scores"] = " ".join(map(str, line.get("scores", ())))
@@ -49,6 +50,14 @@ def lines(report: Struct, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         for score in line.get("slots", ()):
             line |= {f"{field}@{SLOT}{score['slot']}": score[field] for field in ("mean", "stderr", "n")}
         yield line
+
+
+def _chosen(line: dict[str, Any]) -> dict[str, Any]:
+    """The columns of the values that were chosen for a rung; empty cells without a choice."""
+    if "choice" not in line:
+        return {}
+    values = {choice["rung"]: choice["values"] for choice in line["choice"]}.get(line["rung"], {})
+    return {path: values.get(path) for path in line["by"]}
 
 
 def _comparison(comparison: dict[str, Any] | None) -> dict[str, Any]:

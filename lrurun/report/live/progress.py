@@ -279,12 +279,11 @@ def view_sweep(progress: SweepProgress, width: int, *, color: bool = False) -> l
     about = f"ladder {ladder.name} on {ladder.task}" + (f", profile {ladder.profile}" if ladder.profile else "")
     lines = [*wrapped(clean(f"sweep of {plural(len(progress.instances), 'instance')}: {about}"), width), ""]
     lines += table.stacked(width) if fitted is None else fitted.lines(color=color)
-    running = {  # a run that instances share is shown once
-        run.id: f"{instance.ladder.short_name}: {line}"
-        for instance in progress.instances
-        for run, line in zip(instance.running, running_lines(instance), strict=True)
-        if width >= _NARROW or run.id in instance.silent
-    }
+    running: dict[str, str] = {}
+    for instance in progress.instances:
+        for run, line in zip(instance.running, running_lines(instance), strict=True):
+            if width >= _NARROW or run.id in instance.silent:
+                running.setdefault(run.id, f"{instance.ladder.short_name}: {line}")  # of a shared run, once
     for text in ("", sweep_summary(progress), *running.values()):
         lines += wrapped(clean(text), width)
     return lines
@@ -321,7 +320,9 @@ def _sweep_table(progress: SweepProgress) -> Table:
 def _best(progress: LadderProgress) -> str:
     """The rung with the best scores of an instance so far, with them."""
     best = _best_rung(progress)
-    return "" if best is None or best.score is None else f"{best.rung}, {progress.form.short(best.score)}"
+    if best is None or best.score is None:
+        return ""
+    return f"{best.rung}, {progress.form.labelled(progress.form.short(best.score))}"
 
 
 def sweep_summary(progress: SweepProgress) -> str:

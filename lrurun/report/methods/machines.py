@@ -9,7 +9,7 @@ from lrurun.errors import plural
 from lrurun.ledger.values import Attempt, Run
 from lrurun.report import devices
 from lrurun.report.methods.evidence import Evidence
-from lrurun.report.methods.wording import Sentence, capital, count, decimal, listed, word
+from lrurun.report.methods.wording import Sentence, capital, count, decimal, listed, times
 from lrurun.version import VERSION
 
 
@@ -146,14 +146,14 @@ def _interruptions(evidence: Evidence) -> Iterator[Sentence]:
         return
     many, resumed = sum(stopped.values()), sum(_resumed(evidence, run) for run in stopped)
     text = f"{capital(count(len(stopped), 'run'))} {'was' if len(stopped) == 1 else 'were'} interrupted, "
-    text += f"{'once' if many == 1 else f'{word(many)} times'}{' in all' if len(stopped) > 1 else ''}, "
+    text += f"{times(many)}{' in all' if len(stopped) > 1 else ''}, "
     text += "and finished later"
     if resumed == many:
         text += " from a checkpoint" if many == 1 else " from checkpoints"
     elif not resumed:
         text += ", from the beginning"
     else:
-        text += f", {word(resumed)} times from a checkpoint and {word(many - resumed)} times from the beginning"
+        text += f", {times(resumed)} from a checkpoint and {times(many - resumed)} from the beginning"
     facts = {"runs": len(stopped), "interruptions": many, "resumed": resumed}
     yield Sentence(about="interruptions", text=f"{text}.", facts=facts)
 

@@ -23,6 +23,7 @@ from lrurun.report.methods.wording import (
     plain,
     seeds,
     spanned,
+    times,
     value_text,
     word,
 )
@@ -250,9 +251,8 @@ def _budget(evidence: Evidence) -> Iterator[Sentence]:
     if factor and factor != [1]:
         text += f" (recurrent parameters: {spanned(factor)} times the learning rate{', no decay' if decays else ''})"
     facts = {"steps": steps, "batch": batch, "eval_every": every, "evaluations": evaluations, "weight_decay": decay}
-    text += (
-        f", and evaluated on the validation split {spanned(evaluations)} {'time' if evaluations == [1] else 'times'}"
-    )
+    often = times(evaluations[0]) if len(evaluations) == 1 else f"{spanned(evaluations)} times"
+    text += f", and evaluated on the validation split {often}"
     facts |= {"warmup": warmup, "schedule": schedule, "recurrent_factor": factor}
     yield Sentence(about="budget", text=f"{text}.", facts=facts)
 

@@ -39,6 +39,11 @@ def count(number: int, noun: str, *, several: str = "") -> str:
     return f"{word(number)} {plural(number, noun).partition(' ')[2]}"
 
 
+def times(number: int) -> str:
+    """How often, for example "once", "twice" and "10 times"."""
+    return ("never", "once", "twice")[number] if number < 3 else f"{word(number)} times"
+
+
 def listed(parts: Iterable[str], *, most: int = NAMED) -> str:
     """Parts as a series, for example "a, b and c"; of very many, the first ones and how many more there are."""
     parts = list(parts)

@@ -18,6 +18,7 @@ from lrurun.report.tables import axes, cells, content, ladder_remarks, next_step
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import (
     BASE,
+    choice_columns,
     has_branches,
     p_cell,
     scope,
@@ -108,6 +109,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     base = "its base" if has_branches(report) else "the rung before"
     columns = [
         RUNG,
+        *choice_columns(report),
         *([BASE] if has_branches(report) else []),
         Column(
             name=f"test {form.title}",
@@ -244,7 +246,7 @@ def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: 
     remarks = ladder_remarks.of_report(report)
     if cautions := cautions_of(remarks):
         sentences.append(f"Caution: {'; '.join(caution.text for caution in cautions)}.")
-    sentences.append(next_step.sentence(report, request, firm))
+    sentences += next_step.sentence(report, request, firm).splitlines()
     sentences += [remark.brief for remark in remarks]
     return [sentence for sentence in sentences if sentence]
 

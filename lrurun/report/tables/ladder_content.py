@@ -11,9 +11,11 @@ from lrurun.data import tasks
 from lrurun.judging import verdicts, wording
 from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import cells, content, grid_table, ladder_remarks, sparkline
+from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
 from lrurun.report.tables.ladder_table import LadderReport, further_tests_of
 from lrurun.report.tables.row_scores import LadderRow, every_slot
+from lrurun.report.tables.swept_table import value_text
 from lrurun.table import NOTHING, Column, Table
 
 
@@ -29,10 +31,15 @@ def content_of(report: LadderReport) -> content.ReportContent:
         remarks=ladder_remarks.of_report(report),
         groups=tuple(_group(row, report.score, {other.rung for other in report.rows}) for row in report.rows),
         claims=report.claims,
-        label=report.instance.anchor(),
-        csv=csv_columns(report.rows),
+        label=report.instance.anchor(_chosen_by(report)),
+        csv=(*csv_columns(report.rows), *(report.by if isinstance(report, ChosenReport) else ())),
         curves=True,
     )
+
+
+def _chosen_by(report: LadderReport) -> str:
+    """A part of the label of a table of chosen values."""
+    return f"chosen-by-{'-'.join(report.by)}" if isinstance(report, ChosenReport) else ""
 
 
 def _group(row: LadderRow, form: ScoreForm, rungs: Collection[str]) -> content.RunGroup:
@@ -111,6 +118,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     speed = content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median.")
     return (
         RUNG,
+        *choice_columns(report),
         *((BASE,) if has_branches(report) else ()),
         TITLE,
         _score_column(report.score),
@@ -126,6 +134,18 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *(() if report.kind == "imported" else (speed,)),
         *((paper,) if of_models else ()),
     )
+
+
+def choice_columns(report: LadderReport) -> tuple[Column, ...]:
+    """The values that were chosen for each rung, where they were."""
+    if not isinstance(report, ChosenReport):
+        return ()
+    values = {choice.rung: choice.values for choice in report.choice}
+
+    def column(path: str) -> Column:
+        return Column(name=path, cell=lambda row: value_text(values.get(row.rung, {}).get(path)))
+
+    return tuple(map(column, report.by))
 
 
 def _score_column(form: ScoreForm) -> Column:

@@ -13,10 +13,12 @@ from lrurun.errors import plural
 from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
+from lrurun.ledger.values import RemovedRun
 from lrurun.report.tables import cells, content
+from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.next_step import LARGE_ITEM_SHARE, longer
-from lrurun.report.tables.remarks import Caution, Remark, Topic, merged, of_notes, sentences
+from lrurun.report.tables.remarks import Caution, Remark, Topic, edges_text, merged, of_notes, sentences
 from lrurun.report.tables.row_scores import LadderRow
 
 FEW = 3
@@ -56,6 +58,7 @@ def _notes(report: LadderReport) -> list[Remark]:
     first += [*_on_failures(report), *_on_verdicts_and_items(report)]
     on_data = data_sentence(report.instance.data)
     return [
+        *_on_removed(report),
         *sentences(first),
         *(Remark(full=text, brief=text) for text in on_detection(report)),
         *sentences([on_data] if on_data else []),
@@ -67,6 +70,64 @@ def _notes(report: LadderReport) -> list[Remark]:
         *_on_import(report),
         *_notes_of_runs(report),
     ]
+
+
+_REMOVED = {"forgotten": "forgotten", "left out": "left out of this copy"}
+"""The kind of a removal -> in a sentence, after "2 runs were"."""
+
+
+def _removed_groups(report: LadderReport) -> list[tuple[str, str, str, list[RemovedRun]]]:
+    """Kind, reason and stage of runs that were removed, with the runs; final runs come first."""
+    groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
+    for run in sorted(report.removed_runs, key=lambda run: run.stage != "train"):
+        groups.setdefault((run.kind, run.why or "", run.stage), []).append(run)
+    return [(kind, clean(why), stage, runs) for (kind, why, stage), runs in groups.items()]
+
+
+def _removed_rungs(runs: Sequence[RemovedRun]) -> str:
+    rungs = list(dict.fromkeys(clean(run.rung) for run in runs))
+    return ", ".join(rungs) if len(rungs) <= FEW else f"{len(rungs)} rungs"
+
+
+def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun]) -> str:
+    """The beginning of a sentence, for example "2 runs were forgotten". A run in several rungs counts once."""
+    count = len({run.run for run in runs})
+    noun = plural(count, "tuning run" if stage == "tune" else "run")
+    return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind]}"
+
+
+def _removed_cautions(report: LadderReport) -> list[Caution]:
+    """How many runs were removed, of which rungs, and why."""
+    return [
+        Caution(what=_were_removed(kind, stage, runs), where=_removed_rungs(runs), advice=why)
+        for kind, why, stage, runs in _removed_groups(report)
+    ]
+
+
+def _on_removed(report: LadderReport) -> list[Remark]:
+    """The runs that were removed, with seeds and states, and what that means for the numbers."""
+    texts = []
+    for kind, why, stage, runs in _removed_groups(report):
+        by_rung: dict[str, list[str]] = {}
+        for run in runs:
+            state = "" if run.state == "done" else f" ({run.state})"
+            by_rung.setdefault(clean(run.rung), []).append(f"{run.seed}{state}")
+        listed = "; ".join(
+            f"{rung}, {'seed' * (len(seeds) == 1) or 'seeds'} {', '.join(seeds)}" for rung, seeds in by_rung.items()
+        )
+        users = ", ".join(dict.fromkeys(clean(run.removed_by) for run in runs if run.removed_by))
+        reason = f" Reason: {content.sentence(why)}" if why else " No reason is on record." * (kind == "forgotten")
+        texts.append(f"{_were_removed(kind, stage, runs)}{f' by {users}' if users else ''}: {listed}.{reason}")
+    stages = {run.stage for run in report.removed_runs}
+    if "train" in stages:
+        looks = ", but for the verdicts that looks of the design have recorded" if report.design is not None else ""
+        texts.append(
+            f"Their scores count in nothing here{looks}. If results were the reason, verdicts are wrong in more than "
+            "5 %."
+        )
+    if "tune" in stages:
+        texts.append("What tuning chose stays as it was recorded; it cannot be checked by runs that are gone.")
+    return [Remark(full=" ".join(texts), topic="removed")] if texts else []
 
 
 def _notes_of_runs(report: LadderReport) -> list[Remark]:
@@ -283,10 +344,7 @@ def _on_tuning(report: LadderReport) -> list[Remark]:
     """What tuning compared, and which of the best values are at the edge of those tried."""
     if (tuning := report.tuning) is None:
         return []
-    by_paths: dict[str, list[str]] = {}
-    for rung, settings in tuning.at_edge.items():
-        by_paths.setdefault(", ".join(settings), []).append(rung)
-    edges = "; ".join(f"{settings} ({', '.join(rungs)})" for settings, rungs in by_paths.items())
+    edges = edges_text(tuning.at_edge)
     beyond = f" Best value at the edge of those tried: {edges}; a better one may lie beyond." if edges else ""
     items = "" if tuning.items is None else f" on {tuning.items:,} validation items"
     return [Remark(full=f"Tuning compared means over {plural(tuning.seeds, 'seed')}{items}.{beyond}", topic="edge")]
@@ -357,10 +415,12 @@ def cautions(report: LadderReport) -> list[Remark]:
     else:
         what = "not tuned, see --tune" if report.can_tune else "not tuned"
         untuned = _about(what, [row for row in differing if row.untuned], differing)
-    value, more = "rate" if report.is_of_models else "value", longer(report)
+    is_of_rates = report.is_of_models and (not isinstance(report, ChosenReport) or report.by == (RATE,))
+    value, more = "rate" if is_of_rates else "value", longer(report)
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings: list[tuple[Topic, Caution | None]] = [
         ("smoke", Caution(what=smoke) if report.instance.profile == "smoke" else None),
+        *(("removed", caution) for caution in _removed_cautions(report)),
         ("untuned", untuned),
         (
             "unchanged",
@@ -576,8 +636,10 @@ def _unchanged(report: LadderReport) -> list[LadderRow]:
 
 def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
     """Whether the learning rate that tuning chose for a rung is the smallest or the largest that it tried; of a user's
-    program, any setting."""
+    program and of a sweep, any setting."""
     paths = () if report.tuning is None else report.tuning.at_edge.get(row.rung, ())
+    if isinstance(report, ChosenReport):
+        return bool(paths)
     return RATE in paths or any(path.startswith(SETTINGS) for path in paths)
 
 

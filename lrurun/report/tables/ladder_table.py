@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
@@ -25,7 +26,7 @@ from lrurun.judging.scored_runs import claimed_metrics, scored
 from lrurun.judging.scores import ScoreForm, form_of
 from lrurun.judging.sequential import DesignProgress
 from lrurun.judging.verdicts import Comparison
-from lrurun.ledger.values import FINISHED
+from lrurun.ledger.values import FINISHED, RemovedRun
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
 from lrurun.report.tables.remarks import Remark, conclusion
@@ -87,6 +88,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
         *(f"claims.{field}" for field in (*Comparison.__struct_fields__, *_OF_CLAIM)),
         *"test_items data notes grid set tune tuning label chance learns_from conclusions design score".split(),
         *"test_step without_spread has_items hypotheses kind can_tune steps_path detect fresh_seeds imported".split(),
+        "removed_runs",
     )
     instance: Instance
     title: str
@@ -134,6 +136,9 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The newest import of its runs."""
     unbeaten: Unbeaten | None = None
     """The rungs that no other one is decided to be better than; None where that was not asked."""
+    removed_runs: tuple[RemovedRun, ...] = ()
+    """The runs of the instance that had begun and were forgotten, or left out of this copy of a part of a ledger, and
+    that are not back."""
     read_again: str = ""
     """The command that imports its runs again; empty where they were made here."""
 
@@ -165,6 +170,7 @@ def build(
     left_out: Mapping[str, int] = MappingProxyType({}),
     with_claims: bool = True,
     imported: ImportRecord | None = None,
+    removed_runs: Sequence[RemovedRun] = (),
     read_again: str = "",
     with_unbeaten: bool = False,
 ) -> LadderReport:
@@ -184,6 +190,7 @@ def build(
         left_out: rung -> how many of its runs are not among `runs`, because they have other settings.
         with_claims: whether the report has claims. Verdicts do not depend on it.
         imported: the newest import of its runs.
+        removed_runs: its runs that were forgotten, or left out of a copy.
         read_again: the command that imports them again.
         with_unbeaten: whether every pair of rungs is tested, for the rungs that no other one is better than.
     """
@@ -222,7 +229,9 @@ def build(
     every = [rung.name for rung in ladder.rungs]
     names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
-    rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name, left_out, kind)
+    begun = [run for run in removed_runs if run.state != "queued"]  # nobody has seen anything of the others
+    gone = Counter(run.rung for run in begun if run.stage == "train")
+    rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name, left_out, gone, kind)
     their_claims = tuple(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
@@ -258,6 +267,7 @@ def build(
         steps_path=steps_path,
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress, scoring.items),
         imported=imported,
+        removed_runs=tuple(begun),
         read_again=read_again,
         unbeaten=claims.unbeaten(results, scoring=scoring, progress=progress) if with_unbeaten else None,
         fresh_seeds=_fresh_seeds(
@@ -346,6 +356,7 @@ def _rows(
     untuned: Collection[str],
     metric: str,
     left_out: Mapping[str, int],
+    removed: Mapping[str, int],
     kind: RunKind,
 ) -> tuple[LadderRow, ...]:
     bases = ladder.bases
@@ -366,6 +377,7 @@ def _rows(
             untuned=tuple(name for name in (rung.name, bases[rung.name]) if name is not None and name in untuned),
             metric=metric,
             left_out=left_out.get(rung.name, 0),
+            removed=removed.get(rung.name, 0),
         )
         for rung, before in zip(rungs, previous, strict=False)
     )
@@ -386,6 +398,7 @@ def _row(
     untuned: tuple[str, ...],
     metric: str,
     left_out: int,
+    removed: int,
 ) -> LadderRow:
     same = runs.rung != rung.name
     states = [run.state for run in runs.runs]
@@ -408,6 +421,7 @@ def _row(
         unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
         missing=len(without) if kind == "imported" else 0,
         left_out=left_out,
+        removed=removed,
         parameters=runs.parameters,
         steps_per_second=_speed(runs.counted),
         steps=max((run.steps for run in runs.counted), default=None),

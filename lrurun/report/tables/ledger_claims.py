@@ -324,6 +324,7 @@ def _judged(
             instance=instance.key,
             profile=instance.profile,
             stand_in=claim.stand_in or reduced,
+            removed=sum(row.removed for row in report.rows if row.rung in (claim.rung, claim.other)),
         )
         for claim in report.claims
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lrurun.items import ItemResults
     from lrurun.judging.sequential import DesignProgress, LookRecord
     from lrurun.ledger.ledger import Ledger
-    from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
+    from lrurun.ledger.values import Attempt, LadderInstance, Membership, RemovedRun, Run
     from lrurun.report.tables.speed import SpeedReport
 
 
@@ -224,9 +224,19 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             left_out=Counter(rung for run in self._selected[1] for rung in self._final_rungs(run)),
             with_claims=with_claims,
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
+            removed_runs=self.removed,
             read_again=phrases.read_again(plan.recipe),
             with_unbeaten=with_unbeaten,
         )
+
+    def sentences_on(self, rungs: Collection[str], chose: Collection[int]) -> list[str]:
+        """What readers must know of a comparison for which the values of these rungs were chosen: the code of its runs,
+        side effects of its rungs, seeds that were added later. The seeds that `chose` enter no verdict."""
+        sentences = documents.changed_code(self.ledger, self.instance, self.plan)
+        if sentence := lookup.other_versions(self.plan, self.ledger):
+            sentences.append(sentence)
+        cautions = self.plan.cautions(self._finished & set(rungs))
+        return [*sentences, *self.added_seeds(rungs, chose), *cautions, *self._refused_items()]
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
         """The training speeds of its rungs; `rungs` names those to show.
@@ -255,6 +265,11 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         notes = list(self.notes)
         return rung_runs.with_speed(self, notes), notes
 
+    @cached_property
+    def removed(self) -> list[RemovedRun]:
+        """The runs that were forgotten, or left out of this copy of a part of a ledger, and are not back."""
+        return self.ledger.removed_from(self.instance.key)
+
     def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""
         plan, look = self.plan, so_far.next_look
@@ -276,20 +291,27 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             },
         )
 
-    def added_seeds(self) -> list[str]:
+    def added_seeds(self, rungs: Collection[str] | None = None, without: Collection[int] = ()) -> list[str]:
         """Sentences on counted seeds that the first command for a rung did not ask for, and a later one did.
+
+        Args:
+            rungs: only these; None for all.
+            without: seeds that do not count.
 
         Raises:
             LedgerError: a recorded command cannot be read.
         """
         first: dict[str, set[int]] = {}
-        added: dict[str, set[int]] = {rung.name: set() for rung in self.plan.rungs}
+        chosen = [rung.name for rung in self.plan.rungs if rungs is None or rung.name in rungs]
+        added: dict[str, set[int]] = {rung: set() for rung in chosen}
         designed = False
         """Whether there is a sequential design, whose verdicts later seeds do not move."""
         for event in requests.events(self.ledger, self.instance):
             recorded = requests.decode(event.payload, requests.LadderRequest, self.instance)
             looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
-            seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds))
+            seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds)).difference(without)
+            if not seeds:
+                continue
             designed |= recorded.seeds is None
             for rung in recorded.rungs or added:
                 before = first.setdefault(rung, seeds)
@@ -308,8 +330,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
         by_seeds.pop((), None)
         sentences = []
-        for more, rungs in by_seeds.items():
-            of_rungs = "" if len(rungs) == len(added) else f" of {', '.join(rungs)}"
+        for more, names in by_seeds.items():
+            of_rungs = "" if len(names) == len(self.plan.rungs) else f" of {', '.join(names)}"
             verb = "was" if len(more) == 1 else "were"
             sentences.append(f"{_seed_text(more)}{of_rungs} {verb} added in a later command")
         if sentences and not designed:
@@ -321,6 +343,10 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """The rungs that have finished final runs."""
         done = [run for run in self.runs if run.state == "done"]
         return {rung for run in done for rung in self._final_rungs(run)}
+
+    def rate_of(self, rung: str) -> tuple[float | None, RateSource]:
+        """The learning rate of a rung, by its name, and its source."""
+        return self._rate(next(one for one in self.plan.rungs if one.name == rung))
 
     def _rate(self, rung: ResolvedRung) -> tuple[float | None, RateSource]:
         """The learning rate of a rung, None if tuning chooses it, and its source."""
@@ -343,11 +369,24 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         if run is None or any(run.sources.get(path, "").startswith("tuned") for path in rung.grid):
             return run is not None
         score = f"val/{self.metric.name}"
+        # of runs that are gone, the choice is on record
+        settings = dict(flatten(run.config))
+        points = (choice.get("point") for choice in self._choices if choice.get("rung") == rung.name)
+        if any(point and all(settings.get(path) == value for path, value in point.items()) for point in points):
+            return True
         return any(
             math.isfinite((run.result or {}).get(score, math.nan))
             and any(_is_of(membership, self.instance, "tune", rung.name) for membership in run.memberships)
             for run in self.runs
         )
+
+    @cached_property
+    def _choices(self) -> list[dict[str, Any]]:
+        """What tuning has chosen by runs of which some are gone, as its commands have recorded it."""
+        if not any(run.stage == "tune" for run in self.removed):
+            return []
+        events = self.ledger.events(ladder_key=self.instance.key, of_runs=False, kind="tuned")
+        return [event.payload for event in events if event.payload is not None]
 
     def _tuning(self) -> ladder_table.Tuning:
         """How many seeds and items decided, and which of the chosen values are at the edge of what was tried."""

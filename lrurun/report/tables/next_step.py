@@ -12,6 +12,7 @@ from lrurun.console import clean
 from lrurun.instances.requests import LadderRequest
 from lrurun.judging import verdicts
 from lrurun.judging.sequential import MAX_SEEDS
+from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import LadderReport
 
 LARGE_ITEM_SHARE = 0.5
@@ -29,7 +30,7 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
 
     Seeds are never added because of a result: only a design that provides for it adds them.
     """
-    if report.instance.profile == "smoke":
+    if report.instance.profile == "smoke" or isinstance(report, ChosenReport):
         return ""
     undecided = any(row.verdict == verdicts.UNDECIDED and row.comparison for row in report.rows)
     seeds = max((row.ranked for row in report.rows), default=0)
@@ -48,6 +49,9 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
 
 def sentence(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
     """The command of the next step, and its purpose."""
+    if isinstance(report, ChosenReport):
+        needed = f"needs {verdicts.LEAST_SEEDS} seeds that the choice did not use"
+        return "\n".join(f"Next: {command} ({needed})" for command in report.commands)
     step = proposal(report)
     if step and report.kind == "imported":
         return _of_imported(report, step)
@@ -82,8 +86,11 @@ def _of_imported(report: LadderReport, step: str) -> str:
 
 
 def more(report: LadderReport, request: LadderRequest | str | None) -> str:
-    details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
-    commands = [command(report, request, *words) for words in (details, drawn)]
+    further = [["report", "--details"], ["plot", "--out", "ladder.pdf"]]
+    if isinstance(report, ChosenReport):
+        by = [word for path in report.by for word in ("--by", path)]
+        further = [["report", *by, "--choose", "--details"], ["report", *by]]
+    commands = [command(report, request, *words) for words in further]
     commands.append(clean(shlex.join(["lrurun", "ui", *paths.place_options()])))
     return f"More: {' · '.join(commands)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from msgspec import Struct, structs
@@ -12,6 +12,7 @@ from lrurun.judging.rung_runs import Note
 
 Topic = Literal[
     "smoke",
+    "removed",
     "untuned",
     "unchanged",
     "provisional",
@@ -79,6 +80,14 @@ def sentences(texts: Iterable[str]) -> list[Remark]:
 def of_notes(notes: Iterable[Note]) -> list[Remark]:
     """The notes of a report as remarks, of which only the details name the runs."""
     return [Remark(full=f"Note: {note}", brief=f"Note: {note.text}") for note in notes]
+
+
+def edges_text(at_edge: Mapping[str, Sequence[str]]) -> str:
+    """The settings whose best value is at the edge, each with its rungs, as in "optim.lr (gamma-norm)"."""
+    by_paths: dict[str, list[str]] = {}
+    for rung, settings in at_edge.items():
+        by_paths.setdefault(", ".join(settings), []).append(rung)
+    return "; ".join(f"{settings} ({', '.join(rungs)})" for settings, rungs in by_paths.items())
 
 
 def merged(remarks: Iterable[Remark], cautions: Sequence[Remark]) -> tuple[Remark, ...]:

@@ -130,6 +130,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     missing: int = 0
     """Imported runs without a result, which are also counted as failed or unfinished: they crashed, were killed or did
     not end."""
+    removed: int = 0
+    """Runs that had begun and were forgotten, or left out of this copy of a part of a ledger."""
 
     @property
     def on_these_items(self) -> str:

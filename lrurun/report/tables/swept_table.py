@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, structs
 
-from lrurun.config import planning
+from lrurun.config import planning, tuning_grid
 from lrurun.config.instance import Instance, data_sentence
 from lrurun.config.resolve import full
 from lrurun.config.schema import ProgramConfig
@@ -51,7 +51,7 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     """One table of several instances."""
 
     json_fields: ClassVar[Sequence[str]] = (
-        "task ladder title profile by metric rows instances data notes set tune label score"
+        "task ladder title profile by metric rows instances data notes set tune label score at_edge"
     ).split()
     instance: Instance
     """What all instances share."""
@@ -65,6 +65,19 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     notes: tuple[Note, ...]
     score: ScoreForm
+
+    @property
+    def at_edge(self) -> dict[str, list[str]]:
+        """Rung -> the settings whose best value is the smallest or the largest of those swept."""
+        edges: dict[str, list[str]] = {}
+        for rung in dict.fromkeys(row.rung for row in self.rows):
+            rows = [row for row in self.rows if row.rung == rung]
+            swept = [row for row in rows if row.ranked]
+            for path in self.by:
+                best = [row.by[path] for row in _best(rows, self.score)]
+                if best and all(is_at_edge(value, [row.by[path] for row in swept]) for value in best):
+                    edges.setdefault(rung, []).append(path)
+        return edges
 
 
 def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str) -> list[LoadedInstance]:
@@ -131,7 +144,7 @@ def build(
                 )
             )
     order = {rung.name: k for k, rung in enumerate(plan.ladder.rungs)}
-    rows.sort(key=lambda row: (order[row.rung], *(_rank(row.by[path]) for path in by)))
+    rows.sort(key=lambda row: (order[row.rung], *(value_rank(row.by[path]) for path in by)))
     return SweptReport(
         instance=plan.identity,
         title=plan.ladder.title,
@@ -156,7 +169,13 @@ def _refuse_unequal_data(reports: Sequence[LadderReport]) -> None:
         )
 
 
-def _rank(value: Any) -> tuple[int, Any]:
+def is_at_edge(value: Any, swept: Sequence[Any]) -> bool:
+    """Whether a value is the smallest or the largest number of those that a rung was swept over."""
+    known = [one for one in swept if one is not None]
+    return value is not None and len(set(map(setting, known))) > 1 and tuning_grid.is_edge(value, known)
+
+
+def value_rank(value: Any) -> tuple[int, Any]:
     """Numbers in ascending order, then texts, then no value."""
     if value is None:
         return 2, ""
@@ -239,11 +258,12 @@ def _column(name: str, cell: Any, priority: int = KEPT) -> Column:
 
 
 def _value_column(path: str) -> Column:
-    def cell(row: SweptRow) -> str:
-        value = row.by[path]
-        return NOTHING if value is None else clean(f"{value:g}" if isinstance(value, float) else setting(value))
+    return Column(name=path, cell=lambda row: value_text(row.by[path]))
 
-    return Column(name=path, cell=cell)
+
+def value_text(value: Any) -> str:
+    """A value of a setting as a cell."""
+    return NOTHING if value is None else clean(f"{value:g}" if isinstance(value, float) else setting(value))
 
 
 def _values(row: SweptRow) -> str:
@@ -263,6 +283,8 @@ def _remarks(report: SweptReport) -> tuple[Remark, ...]:
         f"same seeds. The best validation score of each rung is marked{fewest}. Choose a value by it: the best of "
         "several test scores is too good. No difference between rows is tested."
     ]
+    if edges := remarks.edges_text(report.at_edge):
+        sentences.append(f"Best value at the edge of those tried: {edges}; a better one may lie beyond.")
     if any(value is None for row in report.rows for value in row.by.values()):
         sentences.append(f"{NOTHING}: the rung has no such setting, or tuning chose its value.")
     if source := data_sentence(report.data):

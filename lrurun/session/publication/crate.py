@@ -12,7 +12,7 @@ from msgspec import Struct
 
 METADATA = "ro-crate-metadata.json"
 SPECIFICATION = "https://w3id.org/ro/crate/1.2"
-SOFTWARE = "#lrurun"
+SOFTWARE, RECORDING = "#lrurun", "#record"
 NO_LICENSE = "No license was chosen: ask the authors before you reuse this."
 _PAPERS = ("doi.org/", "arxiv.org/", "openreview.net/")
 
@@ -37,7 +37,7 @@ class CrateFile(Struct, frozen=True, kw_only=True):
 
     path: str
     """From the folder of the record."""
-    bytes: int | None
+    bytes: int
     sha256: str | None
     """Hex digits; None for the list of checksums, which has the one of the metadata."""
     description: str
@@ -93,11 +93,10 @@ def render(
         "datePublished": date,
         "license": license_value,
         "hasPart": [{"@id": _id(file.path)} for file in files],
-        "mentions": [{"@id": _action(training)} for training in trainings],
+        "mentions": [{"@id": RECORDING}, *({"@id": _action(training)} for training in trainings)],
         "author": [{"@id": person["@id"]} for person in people],
         "citation": [{"@id": paper["@id"]} for paper in papers],
     }
-    root = {key: value for key, value in root.items() if value not in (None, [])}
     graph = [
         {
             "@id": METADATA,
@@ -105,17 +104,43 @@ def render(
             "about": {"@id": "./"},
             "conformsTo": {"@id": SPECIFICATION},
         },
-        root,
+        _compact(root),
         *map(_file, files),
         *license_entities,
         *people,
         *papers,
         *_software(version, trainings),
         *(_training(training, ledger, version) for training in trainings),
+        _recording(name, date, files, people, ledger),
         *_formats(files),
     ]
     document = {"@context": f"{SPECIFICATION}/context", "@graph": graph}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _compact(entity: Mapping[str, Any]) -> dict[str, Any]:
+    """An entity without properties that have no value; a single value is no list."""
+    known = {key: value for key, value in entity.items() if value not in (None, "", [])}
+    return {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in known.items()}
+
+
+def _recording(
+    name: str, date: str, files: Sequence[CrateFile], people: Sequence[Mapping[str, Any]], ledger: str
+) -> dict[str, Any]:
+    """How the files of the record were made from the ledger."""
+    made = [file.path for file in files if file.path != ledger]
+    return _compact(
+        {
+            "@id": RECORDING,
+            "@type": "CreateAction",
+            "name": f"Record: {name}",
+            "endTime": date,
+            "agent": [{"@id": person["@id"]} for person in people],
+            "instrument": {"@id": SOFTWARE},
+            "object": {"@id": _id(ledger)},
+            "result": [{"@id": _id(path)} for path in made],
+        }
+    )
 
 
 def _id(path: str) -> str:
@@ -130,18 +155,20 @@ def _file(file: CrateFile) -> dict[str, Any]:
         "@type": "File",
         "name": file.path,
         "description": file.description,
-        "contentSize": None if file.bytes is None else str(file.bytes),
+        "contentSize": str(file.bytes),
         "encodingFormat": [media, {"@id": pronom}] if pronom else media,
         "sha256": file.sha256,
     }
-    return {key: value for key, value in entity.items() if value not in (None, "")}
+    return _compact(entity)
 
 
 def _formats(files: Sequence[CrateFile]) -> list[dict[str, Any]]:
     used = dict.fromkeys(
         pronom for ending, (_, pronom) in FORMATS.items() if any(f.path.endswith(ending) for f in files)
     )
-    return [{"@id": address, "@type": "WebPage", "name": "SQLite database"} for address in used if address]
+    return [
+        {"@id": address, "@type": ["WebPage", "Standard"], "name": "SQLite database"} for address in used if address
+    ]
 
 
 def _license(license: str | None) -> tuple[Any, list[dict[str, Any]]]:
@@ -217,4 +244,4 @@ def _training(training: Training, ledger: str, version: str) -> dict[str, Any]:
         "object": [{"@id": _id(path)} for path in training.inputs],
         "result": {"@id": _id(ledger)},
     }
-    return {key: value for key, value in entity.items() if value not in (None, [])}
+    return _compact(entity)

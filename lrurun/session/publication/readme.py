@@ -89,7 +89,9 @@ def _contents(instances: Sequence[Described]) -> list[str]:
         lines.append(f"- `{described.folder}/`: {described.title} ({plural(described.runs, 'run')} here{left}).")
         what = []
         if described.has_report:
-            what.append("the comparison (`report.*`: text, Markdown, CSV, JSON, LaTeX, HTML)")
+            what.append(
+                "the comparison (`report.*`: text, Markdown, CSV, JSON, LaTeX, HTML; `table.tex`: a table for a paper)"
+            )
         if described.has_methods:
             what.append("the paragraph for a methods section (`methods.*`)")
         if described.has_figure:
@@ -101,6 +103,8 @@ def _contents(instances: Sequence[Described]) -> list[str]:
         if described.requirements:
             what.append(f"package versions ({', '.join(f'`{name}`' for name in described.requirements)})")
         lines += [f"  It has {'; '.join(what)}."] if what else []
+        if not described.documents:
+            lines.append("  The documents that say what was run are not recorded.")
         if not described.has_report:
             lines.append("  Its comparison could not be made when this was written; the runs are in the ledger.")
         if not described.requirements:

@@ -1,0 +1,368 @@
+"""The instances of a sweep as one ladder: of each rung the value that validation chooses, compared by other seeds.
+
+The first seeds that all values of a rung have choose, and enter no verdict on any rung. What is left is judged as every
+ladder is: the rungs that were swept are rungs with tuned settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct, structs
+
+from lrurun.config import planning
+from lrurun.config.instance import Instance
+from lrurun.config.resolve import RATE, RateSource, full
+from lrurun.config.schema import TUNING_SEED
+from lrurun.console import setting
+from lrurun.data import tasks
+from lrurun.errors import NotFoundError, plural
+from lrurun.judging import statistics, verdicts
+from lrurun.judging.rung_runs import Note
+from lrurun.judging.scores import form_of
+from lrurun.ledger.values import FINISHED
+from lrurun.report.tables import ladder_table
+from lrurun.report.tables.ladder_table import LadderReport
+from lrurun.report.tables.loaded_instance import LoadedInstance
+from lrurun.report.tables.swept_table import is_at_edge, value_rank
+
+if TYPE_CHECKING:
+    from lrurun.config.ladder import Ladder
+    from lrurun.data.metric import Metric
+    from lrurun.instances.requests import LadderRequest
+    from lrurun.items import ItemResults
+    from lrurun.ledger.values import Run
+
+CHOICE_SEEDS = 3
+"""How many seeds choose, as in tuning."""
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A rung with some values."""
+
+    values: dict[str, Any]
+    """Dotted path -> the value; None where the rung has no such setting, or tuning chooses it."""
+    instance: LoadedInstance
+    runs: dict[int, Run]
+    """Seed -> the run that is finished, diverged ones included."""
+
+
+class RungChoice(Struct, frozen=True, kw_only=True):
+    """What was chosen for a rung."""
+
+    rung: str
+    values: dict[str, Any]
+    """Dotted path -> the chosen value; None where the rung has no such setting, or tuning chooses it."""
+    among: int
+    """The number of values, or of combinations, that it was chosen among; 1: there was nothing to choose."""
+    seeds: list[int]
+    """The seeds that chose; empty where there was nothing to choose."""
+    validation: float | None
+    """The mean of the best validation scores of these seeds, with the chosen values."""
+    at_edge: list[str]
+    """The settings whose chosen value is the smallest or the largest of those swept."""
+    judged: int
+    """The number of other finished seeds, by which the rung is compared."""
+
+    @property
+    def text(self) -> str:
+        """The values as text."""
+        return values_text(self.values)
+
+
+def values_text(values: Mapping[str, Any]) -> str:
+    """Values as text, for example "optim.lr = 0.004"; empty without any."""
+    return ", ".join(f"{path} = {setting(value)}" for path, value in values.items() if value is not None)
+
+
+class ChosenReport(LadderReport, frozen=True, kw_only=True):
+    """The comparison of rungs at the values that were chosen for them."""
+
+    json_fields: ClassVar[Sequence[str]] = (*LadderReport.json_fields, "by", "choice", "commands")
+    by: tuple[str, ...]
+    """Dotted paths of the settings that were chosen."""
+    choice: tuple[RungChoice, ...]
+    """What was chosen for each rung that has results."""
+    commands: tuple[str, ...] = ()
+    """The commands that train the fresh seeds which firm verdicts need; empty where all rungs have them."""
+
+
+class Fresh(Struct, frozen=True, kw_only=True):
+    """Rungs that are trained with the same values, because these were chosen for them."""
+
+    rungs: list[str]
+    values: dict[str, Any]
+    seeds: str
+    """As `--seeds` takes them."""
+
+    @property
+    def text(self) -> str:
+        """The values as text."""
+        return values_text(self.values)
+
+    def request(self, request: LadderRequest) -> LadderRequest:
+        """The request that trains them. Its instance keeps the name that the sweep gave it."""
+        sets = request.sets | {path: value for path, value in self.values.items() if value is not None}
+        return structs.replace(request, sets=sets, rungs=self.rungs, seeds=self.seeds, name=None)
+
+
+class Choice:
+    """What validation chooses among the instances of a sweep.
+
+    Args:
+        seeds: how many seeds choose, at most: those that all values of a rung have, the first ones.
+
+    Raises:
+        NotFoundError: nothing can be chosen, because the values of no rung have a finished seed in common.
+    """
+
+    def __init__(
+        self, plan: planning.Plan, instances: Sequence[LoadedInstance], by: Sequence[str], seeds: int, command: str
+    ) -> None:
+        self.plan, self.by = plan, tuple(by)
+        candidates = _candidates(plan, instances, by)
+        self._chosen: dict[str, Candidate] = {}
+        self._seeds: dict[str, list[int]] = {}
+        """Rung -> the seeds that chose."""
+        self._not_chosen: list[str] = []
+        """Rungs whose values have no finished seed in common."""
+        for rung, of_rung in candidates.items():
+            common = sorted(set.intersection(*(set(one.runs) for one in of_rung)))[:seeds] if len(of_rung) > 1 else []
+            if len(of_rung) > 1 and not common:
+                self._not_chosen.append(rung)
+                continue
+            self._seeds[rung] = common
+            self._chosen[rung] = _best(of_rung, common, plan.task.metric) if common else of_rung[0]
+        if not any(self._seeds.values()):
+            why = "no rung has finished runs with two values"
+            if self._not_chosen:
+                why = f"the values of {', '.join(self._not_chosen)} have no finished seed in common"
+            raise NotFoundError(f"--choose: {why}", f"train the same seeds with each value: {command}")
+        self._candidates = candidates
+        self.seeds = frozenset(seed for of_rung in self._seeds.values() for seed in of_rung)
+        """The seeds that chose for some rung, which enter no verdict."""
+
+    @cached_property
+    def chosen(self) -> _ChosenRuns:
+        """The runs that are compared."""
+        return _ChosenRuns(self.plan, self._chosen, self.seeds)
+
+    @cached_property
+    def rungs(self) -> tuple[RungChoice, ...]:
+        """What was chosen, by rung."""
+        key = form_of(self.plan.task.metric).validation
+        choices = []
+        for rung, candidate in self._chosen.items():
+            tried = self._candidates[rung]
+            scores = [_score(candidate.runs[seed], key) for seed in self._seeds[rung]]
+            choices.append(
+                RungChoice(
+                    rung=rung,
+                    values=candidate.values,
+                    among=len(tried),
+                    seeds=self._seeds[rung],
+                    validation=statistics.mean([score for score in scores if score is not None]),
+                    at_edge=[
+                        path
+                        for path, value in candidate.values.items()
+                        if is_at_edge(value, [one.values[path] for one in tried])
+                    ],
+                    judged=len(candidate.runs.keys() - self.seeds),
+                )
+            )
+        return tuple(choices)
+
+    def fresh(self, rungs: Collection[str] | None = None) -> list[Fresh]:
+        """What is to be trained so that the rungs of the choice, or those of `rungs`, have enough seeds for firm
+        verdicts which the choice did not use: one for each distinct chosen value, or nothing."""
+        wanted = [choice for choice in self.rungs if rungs is None or choice.rung in rungs]
+        if all(choice.judged >= verdicts.LEAST_SEEDS for choice in wanted):
+            return []
+        first = max(self.seeds, default=-1) + 1
+        if first + verdicts.LEAST_SEEDS > TUNING_SEED:
+            return []
+        seeds = f"{first}-{first + verdicts.LEAST_SEEDS - 1}"
+        groups: list[Fresh] = []
+        for choice in wanted:
+            same = next((group for group in groups if group.values == choice.values), None)
+            if same is None:
+                groups.append(Fresh(rungs=[choice.rung], values=choice.values, seeds=seeds))
+            else:
+                same.rungs.append(choice.rung)
+        return groups
+
+    def report(self, request: LadderRequest, rungs: Sequence[str] | None) -> ChosenReport:
+        """The comparison; `rungs` names those to show, None is all of them."""
+        plan, chosen = self.plan, self.chosen
+        shown = [choice for choice in self.rungs if rungs is None or choice.rung in rungs]
+        commands = [fresh.request(request).with_seeds(fresh.seeds) for fresh in self.fresh(rungs)]
+        items = plan.task.sizes(plan.options).get("validation")
+        made = ladder_table.build(
+            chosen,
+            sentences=[*self._sentences(shown), *chosen.sentences(self.seeds)],
+            test_items=plan.task.sizes(plan.options).get("test"),
+            rates={rung.name: self._rate(rung) for rung in plan.rungs if rung.name in self._chosen},
+            tuning=ladder_table.Tuning(
+                seeds=max((len(choice.seeds) for choice in self.rungs), default=0),
+                items=items,
+                at_edge={choice.rung: choice.at_edge for choice in shown if choice.at_edge},
+            ),
+            shown=rungs,
+            kind=plan.kind,
+            can_tune=bool(plan.grid),
+            steps_path=plan.steps_path,
+            outside=plan.outside_scope,
+            with_claims=plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task),
+        )
+        made = structs.replace(made, fresh_seeds=None, title=f"{made.title}, by {', '.join(self.by)} as chosen")
+        return ChosenReport(**structs.asdict(made), by=self.by, choice=tuple(shown), commands=tuple(commands))
+
+    def _sentences(self, shown: Sequence[RungChoice]) -> list[str]:
+        """What was chosen, by what, and what is missing."""
+        groups: dict[tuple[int, tuple[int, ...]], dict[str, list[str]]] = {}
+        for choice in shown:
+            if choice.seeds:
+                of_values = groups.setdefault((choice.among, tuple(choice.seeds)), {})
+                of_values.setdefault(choice.text, []).append(choice.rung)
+        sentences = []
+        for (among, seeds), values in groups.items():
+            parts = "; ".join(f"{text} ({', '.join(rungs)})" for text, rungs in values.items())
+            listed = ", ".join(map(str, seeds))
+            sentences.append(
+                f"chosen on validation among {plural(among, 'value')} with {plural(len(seeds), 'seed')} ({listed}), "
+                f"which no verdict uses: {parts}"
+            )
+        if without := [choice.rung for choice in shown if not choice.judged]:
+            sentences.append(f"not judged, because only seeds that chose are finished: {', '.join(without)}")
+        if self._not_chosen:
+            rungs = ", ".join(self._not_chosen)
+            sentences.append(f"not chosen, because its values have no finished seed in common: {rungs}")
+        return sentences
+
+    def _rate(self, rung: planning.ResolvedRung) -> tuple[float | None, RateSource]:
+        """The learning rate of a rung, and its source."""
+        candidate = self._chosen[rung.name]
+        count = len(self._seeds[rung.name])
+        if RATE in self.by and candidate.values[RATE] is not None and count:
+            among = len(self._candidates[rung.name])
+            text = f"chosen on validation among {plural(among, 'value')} with {plural(count, 'seed')}"
+            return candidate.values[RATE], RateSource("tuned", text)
+        return candidate.instance.rate_of(rung.name)
+
+
+def _candidates(
+    plan: planning.Plan, instances: Sequence[LoadedInstance], by: Sequence[str]
+) -> dict[str, list[Candidate]]:
+    """Rung -> its values with finished runs, in ascending order; runs that instances share are of one."""
+    found: dict[str, list[Candidate]] = {}
+    for loaded in instances:
+        resolved = {rung.name: rung for rung in loaded.plan.rungs}
+        selected, _ = loaded.counted()
+        for rung, of_rung in selected.items():
+            runs = {run.seed: run for run in of_rung.runs if run.state in FINISHED}
+            settings = full(resolved[rung].config)
+            values = {path: None if path in loaded.plan.free(rung) else settings.get(path) for path in by}
+            known = found.setdefault(rung, [])
+            same = next((one for one in known if one.values == values), None)
+            if same is not None:
+                same.runs.update(runs)
+            elif runs:
+                known.append(Candidate(values=values, instance=loaded, runs=runs))
+    order = [rung.name for rung in plan.ladder.rungs]
+    return {
+        rung: sorted(found[rung], key=lambda one: [value_rank(one.values[path]) for path in by])
+        for rung in order
+        if found.get(rung)
+    }
+
+
+def _score(run: Run, key: str) -> float | None:
+    """The best validation score of a run; None if it diverged or has none."""
+    score = (run.result or {}).get(key)
+    return score if run.state == "done" and score is not None and math.isfinite(score) else None
+
+
+def _best(candidates: Sequence[Candidate], seeds: Sequence[int], metric: Metric) -> Candidate:
+    """The candidate with the fewest seeds without a usable score, of those the one with the best mean score; between
+    equal ones the first."""
+    key = form_of(metric).validation
+
+    def order(candidate: Candidate) -> tuple[int, float]:
+        scores = [score for seed in seeds if (score := _score(candidate.runs[seed], key)) is not None]
+        mean = statistics.mean(scores)
+        return len(seeds) - len(scores), math.inf if mean is None else -metric.oriented(mean)
+
+    return min(candidates, key=order)
+
+
+class _ChosenRuns:
+    """The chosen runs as the runs of one ladder instance, which has no key in the ledger."""
+
+    def __init__(self, plan: planning.Plan, chosen: Mapping[str, Candidate], seeds: Collection[int]) -> None:
+        self.plan, self._chosen, self._without = plan, chosen, seeds
+        self.loaded = list({id(one.instance): one.instance for one in chosen.values()}.values())
+
+    @property
+    def ladder(self) -> Ladder:
+        return self.plan.ladder
+
+    @cached_property
+    def identity(self) -> Instance:
+        data = next((loaded.data for loaded in self.loaded if loaded.data), {})
+        return structs.replace(self.plan.identity, data=data, key="", short_name="")
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Each run once, in the rungs for which its values were chosen."""
+        runs: dict[str, Run] = {}
+        for rung, candidate in self._chosen.items():
+            selected, _ = candidate.instance.counted()
+            for run in selected[rung].runs:
+                if run.seed in self._without:
+                    continue
+                members = [] if run.id not in runs else list(runs[run.id].memberships)
+                own = next(one for one in run.memberships if one.ladder_key == candidate.instance.instance.key)
+                member = structs.replace(own, ladder_key="", rung=rung, stage="train")
+                runs[run.id] = structs.replace(run, memberships=[*members, member])
+        return list(runs.values())
+
+    @cached_property
+    def notes(self) -> list[Note]:
+        return list(dict.fromkeys(note for loaded in self.loaded for note in loaded.counted()[1]))
+
+    @cached_property
+    def same_as_base(self) -> frozenset[str]:
+        """The rungs that share runs with their base."""
+        final: dict[str, set[str]] = {}
+        for run in self.runs:
+            for member in run.memberships:
+                final.setdefault(member.rung, set()).add(run.id)
+        bases = self.ladder.bases.items()
+        return frozenset(
+            rung for rung, base in bases if base is not None and final.get(rung, set()) & final.get(base, set())
+        )
+
+    @property
+    def metric(self) -> Metric:
+        return self.plan.task.metric
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        return self.plan.task.metrics
+
+    def items(self, runs: Sequence[str], result: str, /) -> Mapping[str, ItemResults]:
+        return self.loaded[0].items(runs, result) if self.loaded else {}
+
+    def items_removed(self, runs: Sequence[str], result: str, /) -> Mapping[str, int]:
+        return self.loaded[0].items_removed(runs, result) if self.loaded else {}
+
+    def sentences(self, chose: Collection[int]) -> list[str]:
+        """What readers must know of the instances: changed code, side effects, seeds that were added later."""
+        sentences: list[str] = []
+        for loaded in self.loaded:
+            rungs = [rung for rung, candidate in self._chosen.items() if candidate.instance is loaded]
+            sentences += loaded.sentences_on(rungs, chose)
+        return list(dict.fromkeys(sentences))
