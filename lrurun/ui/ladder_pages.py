@@ -399,7 +399,8 @@ def _claims(ledger: Ledger, part: Part) -> dict[str, Any]:
     """All claims; of a part of the ledger those that its instances judge."""
     known, errors = ledger_claims.ladders_of(ledger)
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
-    evidence = ledger_claims.gather(ledger, known, None, study_claims.evidence(ledger, None), part=part)
+    by_study = study_claims.evidence(ledger, None)
+    evidence = ledger_claims.gather(ledger, known, None, by_study, part=part)
     document = ledger_claims.collect(evidence, known, None, None)
     claims: Sequence[JudgedClaim] = document.claims
     if not part.is_all:
