@@ -69,7 +69,7 @@ def test_the_first_page_has_groups_newest_first_and_folds_what_is_finished(hour:
     names = {one["instance"]: one["name"] for one in hour.json("status")["ladders"]}
     lines = [line.split()[0] for line in hour.run("status").stdout.splitlines() if line.startswith("  ")]
     assert [names[key] for key in listed(page)] == ["npDigits-lr-0.5", *(name for name in lines if name != "instance")]
-    assert page.count('<details class="entry"') == 14
+    assert page.count('<article class="entry folded">') == 14
     assert page.count('<article class="entry">') == 1
     assert "sDigits-smoke 3 of 4 done, 1 diverged, 2 seeds, finished 2027-01-15 15:30 UTC ring-init, 90.5 %" in words(
         page
