@@ -247,8 +247,8 @@ class Reader(Handle):
     @retried
     def exclusions(self) -> list[Exclusion]:
         """The runs that reports leave out, the newest exclusion first."""
-        wanted: list[ColumnElement[Any]] = [runs.c.id.label("run"), exclusions.c.why, exclusions.c.time]
-        query = select(*wanted).join(runs, runs.c.number == exclusions.c.run)
+        query: Select[Any] = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
+        query = query.join(runs, runs.c.number == exclusions.c.run)
         query = query.order_by(exclusions.c.time.desc(), runs.c.number.desc())
         with self._reading() as connection:
             return [build(Exclusion, row) for row in connection.execute(query)]

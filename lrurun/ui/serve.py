@@ -26,8 +26,10 @@ def run(places: Places, host: str, port: int, *, instances: Sequence[str] = (), 
         LrurunError: the ledger is not one that this version reads, or the address cannot be bound.
     """
     source = Source(places, instances, where)
-    part = source.part(source.ledger(), ())
-    source.drop()  # it was opened to refuse one that cannot be read, and a part that it does not have
+    try:
+        part = source.part(source.ledger(), ())
+    finally:
+        source.drop()  # it was opened to refuse one that cannot be read, and a part that it does not have
     source = Source(places, [one.key for one in part.instances], where)  # names may change
     bound = bind(host, port)
     at, number = bound.getsockname()[:2]

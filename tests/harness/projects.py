@@ -52,7 +52,8 @@ def _fill(path: Path, task: str, scores: dict[str, list[float | None]], **option
 def enqueue(ledger: Ledger, sets: dict[str, object], seeds: int) -> str:
     """Queues the first rung of npDigits with these settings, of which one run has begun; returns the instance's key."""
     plan = planning.make("npDigits", sets=sets)
-    instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, plan.short_name)
+    name = f"npDigits-lr-{sets['optim.lr']}"
+    instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, name)
     ledger.enqueue(instance.key, final_runs(plan, plan.rungs[0], range(seeds)))
     held = ledger.hold(instance.key, OWNER, environment={"device": "cpu"})
     assert held is not None

@@ -231,11 +231,11 @@ def test_curves_of_runs_are_their_own(ids: dict[tuple[str, int], str], plot: Cal
     run, lost = ids["gamma-norm", 1], ids["tanh-rnn", 2]
     figure = plot(run, lost, run[:8])
     loss, accuracy = figure.axes
-    assert lines(loss)[f"{run} (gamma-norm, seed 1)"] == ([10, 20], [1.0, 0.3])
-    steps, seen = lines(loss)[f"{lost} (tanh-rnn, seed 2)"]
+    assert lines(loss)["gamma-norm, seed 1"] == ([10, 20], [1.0, 0.3])
+    steps, seen = lines(loss)["tanh-rnn, seed 2"]
     assert (steps, seen[0]) == ([10, 13], 3.0)
     assert np.isnan(seen[1])
-    assert list(lines(accuracy)) == [f"{run} (gamma-norm, seed 1)"]
+    assert list(lines(accuracy)) == ["gamma-norm, seed 1"]
     assert not loss.collections
     assert f"{lost} is diverged, at step 13 of " in caption(figure)
 

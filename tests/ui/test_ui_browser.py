@@ -80,6 +80,9 @@ def addresses(machine: Machine) -> list[str]:
             "/runs?where=sede%3E",
             "/claims",
             "/studies",
+            "/notes",
+            "/?task=sDigits&state=finished",
+            "/runs?instance=sDigits-smoke",
             f"/runs/{runs[0]}",
             f"/runs/{diverged}",
         ),
@@ -174,6 +177,62 @@ def test_charts_zoom_by_mouse_and_by_keyboard(chromium: Any, trained: Any) -> No
         page.mouse.up()
     view.check()
     view.context.close()
+
+
+def test_tables_are_sorted_by_mouse_and_by_keyboard(chromium: Any, trained: Any) -> None:
+    machine, link = trained
+    view = Watched(chromium, link)
+    page = view.page
+    [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
+    view.open(f"/ladders/{key}")
+    page.locator("#by-rung > summary").click()
+    table = page.locator("#by-rung table")
+
+    def rungs() -> list[str]:
+        return table.locator("tbody tr th").all_text_contents()
+
+    before = rungs()
+    assert before != sorted(before)
+    table.get_by_role("button", name="rung").focus()
+    for order, wanted in (("ascending", sorted(before)), ("descending", sorted(before)[::-1]), (None, before)):
+        page.keyboard.press("Enter")
+        assert rungs() == wanted
+        assert table.locator("th", has_text="rung").first.get_attribute("aria-sort") == order
+    # numbers are compared as such, and empty cells come last
+    numbers = page.locator("#report table.numbers").first
+    numbers.get_by_role("button", name="test accuracy").click()
+    cells = [text.split()[0] for text in numbers.locator("tbody tr td:nth-child(2)").all_text_contents()]
+    scores = [float(text) for text in cells if text != "–"]
+    assert scores == sorted(scores)
+    assert len(scores) > 1
+    assert cells == [f"{score:.2f}" for score in scores] + ["–"] * (len(cells) - len(scores))
+    # a link to a rung opens it
+    rung = page.locator("details.rung").first
+    assert rung.get_attribute("open") is None
+    page.locator("#report .picture tbody a").first.click()
+    rung.locator("table").wait_for(state="visible")
+    view.check()
+    view.context.close()
+
+
+def test_boxes_work_without_scripts(chromium: Any, trained: Any) -> None:
+    machine, link = trained
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(link)
+    page.locator("select[name=ladder]").select_option("lru")
+    page.get_by_role("button", name="Show").click()
+    assert parse_qs(urlsplit(page.url).query) == {"ladder": ["lru"]}
+    [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
+    assert not page.get_by_text("First asked for").is_visible()
+    page.locator(f"#entry-{key} summary").click()
+    assert page.get_by_text("First asked for").is_visible()
+    page.locator(".folded a").click()
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Markdown").click()
+    assert saved.value.suggested_filename == "sDigits-smoke.md"
+    assert "| rung" in Path(saved.value.path()).read_text()
+    context.close()
 
 
 COUNT = """

@@ -4,13 +4,14 @@
 (() => {
   const SORTED = "table:not(.runs):not(.seeds):not(.map)";
   const NUMBER = /^[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?/i, CLOCK = /^\d+(?::\d\d)+$/, DAY = /^\d{4}-\d\d/;
+  const EMPTY = /^–?(?:\s|$)/;
   const orders = new Map(); // place of a table and of a column in the page -> its order
 
   const text = (row, at) => (row.cells[at] ? row.cells[at].innerText ?? row.cells[at].textContent : "").trim();
 
   // The value of a cell; null where it is empty or no number among numbers.
   function value(cell, numbers) {
-    if (cell === "" || cell === "–") return null;
+    if (EMPTY.test(cell)) return null;
     if (!numbers) return cell;
     if (CLOCK.test(cell)) return cell.split(":").reduce((sum, part) => 60 * sum + Number(part), 0);
     const found = NUMBER.exec(cell);
@@ -22,7 +23,7 @@
       const rows = [...body.rows].filter((row) => !row.classList.contains("group"));
       rows.forEach((row, place) => { row.dataset.place ??= String(place); });
       const cells = rows.map((row) => text(row, at));
-      const filled = cells.filter((cell) => cell !== "" && cell !== "–");
+      const filled = cells.filter((cell) => !EMPTY.test(cell));
       const numbers = filled.length > 0 && filled.every((cell) => !DAY.test(cell) && (NUMBER.test(cell) || CLOCK.test(cell)));
       const compare = ([a, row], [b, other]) => {
         const tie = Number(row.dataset.place) - Number(other.dataset.place);
