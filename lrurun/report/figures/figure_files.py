@@ -194,7 +194,7 @@ def _height(figure: Figure, width: float, columns: int) -> float:
             return 0.45 + max(len(of_panel) for of_panel in lines) * max(0.42, 0.08 + 0.135 * max(most))
         names = max(map(sum, lines))
         row = 0.17 if not _has_short_cells(figure, width / columns) else 0.3
-        return max(1.12 + 0.175 * width / columns, 0.4 + row * names)
+        return max(1.25 + 0.175 * width / columns, 0.4 + row * names)
     square = (width - 0.5 - _room_of_colors(figure)) / columns + 0.3
     wide, high = (1.2 + max(values) - min(values) for values in zip(*circles[0].circles, strict=True))
     return float(square * max(1.0, high / wide))
