@@ -147,7 +147,9 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
     grid = drawing.subplots(rows, columns, squeeze=False, sharex=figure.same_x, sharey=figure.same_y)
     axes = list(grid.ravel())
     styles: dict[str, dict[str, Any]] = {}
-    high = _height(figure, inches, columns)
+    per_inch = columns / (inches - _room_of_colors(figure))
+    titles = [_title(panel, per_inch).count("\n") for panel in figure.panels]
+    high = _height(figure, inches, columns) + 0.13 * max(titles)
     for index, (panel, ax) in enumerate(zip(figure.panels, axes, strict=False)):
         if panel.picture is not None and not panel.picture.label:
             _unlabelled(panel.picture, ax)
@@ -163,7 +165,7 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
             ax,
             x=lowest or not figure.same_x,
             y=not (figure.same_y and index % columns),
-            per_inch=columns / (inches - _room_of_colors(figure)),
+            per_inch=per_inch,
         )
     for ax in axes[len(figure.panels) :]:
         ax.remove()
@@ -192,7 +194,7 @@ def _height(figure: Figure, width: float, columns: int) -> float:
             return 0.45 + max(len(of_panel) for of_panel in lines) * max(0.42, 0.08 + 0.135 * max(most))
         names = max(map(sum, lines))
         row = 0.17 if not _has_short_cells(figure, width / columns) else 0.3
-        return max(1.12 + 0.175 * width / columns, 0.4 + row * names)
+        return max(1.25 + 0.175 * width / columns, 0.4 + row * names)
     square = (width - 0.5 - _room_of_colors(figure)) / columns + 0.3
     wide, high = (1.2 + max(values) - min(values) for values in zip(*circles[0].circles, strict=True))
     return float(square * max(1.0, high / wide))
@@ -232,8 +234,7 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
             label.set(ha="right", rotation_mode="anchor")
     if panel.is_beside and per_inch > 0.5:  # narrow panels side by side
         ax.set(xlabel=_folded(ax.get_xlabel(), 13))
-    room = int(15 / per_inch)  # letters
-    ax.set_title(_folded(panel.title, room) if _length(panel.title) > room else _lines_of(panel.title))
+    ax.set_title(_title(panel, per_inch))
     for number, (right, up, text) in enumerate(panel.texts):
         written = ax.text(right, up, _text(text), fontsize=SMALL, ha="center", va="center", linespacing=1.0)
         if panel.short_texts:
@@ -262,6 +263,12 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
     elif not panel.picture.label:
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
+
+
+def _title(panel: Panel, per_inch: float) -> str:
+    """The title of a panel in lines that fit it."""
+    room = int(15 / per_inch)  # letters
+    return _folded(panel.title, room) if _length(panel.title) > room else _lines_of(panel.title)
 
 
 def _axis(
