@@ -52,7 +52,7 @@ DATA = (".json", ".csv")
     "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
 @excludes("instance", *INSTANCE)
-@excludes("by", "kind", "instance", "count")
+@excludes("by", "kind", "instance", "count", "no_differences")
 def plot(
     context: typer.Context,
     out: Annotated[
@@ -96,6 +96,10 @@ def plot(
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,
+    no_differences: Annotated[
+        bool,
+        typer.Option("--no-differences", help="Of --kind ladder, draw the scores without differences and verdicts."),
+    ] = False,
     plain: Plain = False,
     width: FigureWidth = "column",
     format: Annotated[
@@ -150,6 +154,8 @@ def plot(
         raise UsageError(f"--rung: is for --kind items, found --kind {drawn}", "leave it out")
     if count is not None and drawn not in plotting.OF_EXAMPLES:
         raise UsageError(f"--examples: is for errors and predictions, found --kind {drawn}", "leave it out")
+    if no_differences and drawn != "ladder":
+        raise UsageError(f"--no-differences: is for --kind ladder, found --kind {drawn}", "leave it out")
     if of_runs:
         _check_for_runs(context, drawn)
     errors: Sequence[Any] = ()
@@ -188,7 +194,8 @@ def plot(
                 lines = plotting.counted(loaded, command)
                 figure, errors = plotting.of_examples(drawn, lines, ledger, places, count, title)
             else:
-                figure = plotting.of_instance(drawn, loaded, places, command, metric or ())
+                shown = not no_differences
+                figure = plotting.of_instance(drawn, loaded, places, command, metric or (), differences=shown)
     if errors:
         from lrurun.report.figures import predicted
 

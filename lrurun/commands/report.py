@@ -34,7 +34,7 @@ from lrurun.commands._shared.options import (
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given, needs, spelling
 from lrurun.config.settings import parse_sets
-from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.errors import NotFoundError, UsageError
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report import formats
 from lrurun.report.formats import paper_style
@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")
-@excludes("methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung")
+@excludes(
+    "methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung", "columns", "plain", "tables"
+)
 @excludes("instance", *INSTANCE)
 @needs("choose", "by")
 @needs("choice_seeds", "choose")
@@ -270,7 +272,7 @@ def _report(
             report = loaded.report(rungs=rungs, detect=detect, with_claims=with_claims, with_unbeaten=show.style.plain)
             if show.format == "table" and not show.details:
                 if plan is None:
-                    show = structs.replace(show, request=_request_of(loaded))
+                    show = structs.replace(show, request=next_step.request_of(loaded))
                 else:
                     show = structs.replace(show, firm=next_step.command(places, request, plan, ledger, report))
             show.write(report, ledger)
@@ -318,24 +320,6 @@ def _loaded(
         if loaded.instance.key in ledger.hidden():
             console.say(phrases.hidden(loaded.instance))
         yield loaded, plan, ledger
-
-
-def _request_of(loaded: LoadedInstance) -> LadderRequest | str:
-    """The request that finds an instance by the documents that are here now; its name, if none does.
-
-    The ledger may have come from somebody else: the code that a document of that name loads is not executed.
-    """
-    from lrurun.config import planning
-
-    instance = loaded.instance
-    task, ladder, profile = instance.task, instance.name, instance.profile
-    sets, tune = instance.spec.set, instance.spec.tune
-    try:
-        plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune, imports=False)
-    except LrurunError:  # the documents are not here, or need code
-        return instance.short_name
-    request = LadderRequest(task=task, ladder=ladder, profile=profile, tune=tune, sets=sets)
-    return request if plan.spec == instance.spec else instance.short_name
 
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:

@@ -171,8 +171,9 @@ def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, di
     if (recorded := _newest(ledger, "recipes", task)) is None:
         try:
             recipe = load_recipe(task)
-        except UsageError:
+        except UsageError as error:
             _check_interrupted(ledger, task)
+            refuse_instance(ledger, task, error, "--instance {}")
             raise
         return ladder_of_name(ladder, ledger), recipe, None
     _say_recorded(f"recipe of {task}", recorded.recipe.path, recorded.recipe)
@@ -195,6 +196,16 @@ def _check_interrupted(ledger: Ledger, task: str) -> None:
             f"{task}: its import was interrupted after {plural(count, 'run')}, before they had their rungs",
             "run the same lrurun import: it goes on",
         )
+
+
+def refuse_instance(ledger: Ledger, name: str, error: UsageError, hint: str) -> None:
+    """Raises the error that there is no such task with a hint that names an instance, if it is the short name of one.
+
+    Args:
+        hint: what names it, with {} in place of the name.
+    """
+    if any(instance.short_name == name for instance in ledger.ladders()):
+        raise UsageError(error.message, f"it is the name of an instance: {hint.format(name)}") from None
 
 
 def recorded_files(ledger: Ledger, task: str) -> dict[str, str] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from lrurun.config import names
 from lrurun.instances import documents, lookup
@@ -16,9 +18,17 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance
 
 
-def of_plan(ledger: Ledger, plan: planning.Plan, given: str | None = None) -> str:
-    """The short name that the instance of a plan has in a ledger, or gets when it is trained; it is `given`, where that
-    is a name.
+def of_plan(
+    ledger: Ledger,
+    plan: planning.Plan,
+    given: str | None = None,
+    before: Mapping[str, planning.Plan] = MappingProxyType({}),
+) -> str:
+    """The short name that the instance of a plan has in a ledger, or gets when it is trained.
+
+    Args:
+        given: the name that it is to have; None for none.
+        before: the plans of instances that are added before it, by the names that they will have.
 
     Raises:
         UsageError: another instance has the given name.
@@ -34,8 +44,12 @@ def of_plan(ledger: Ledger, plan: planning.Plan, given: str | None = None) -> st
         return given
     if instance is not None:
         return instance.short_name
-    candidates = chain([plan.short_name], others(ledger, plan), numbered(plan.short_name))
-    return next(name for name in candidates if name not in by_name)
+    if plan.short_name in before:
+        further = _beside(plan.name_parts, before[plan.short_name].changes)
+    else:
+        further = others(ledger, plan)
+    candidates = chain([plan.short_name], further, numbered(plan.short_name))
+    return next(name for name in candidates if name not in by_name and name not in before)
 
 
 def others(ledger: Ledger, plan: planning.Plan) -> list[str]:
@@ -47,7 +61,7 @@ def others(ledger: Ledger, plan: planning.Plan) -> list[str]:
     other = _named(ledger, plan.short_name)
     if other is None:
         return []
-    found = of_parts(plan.name_parts, other)
+    found = _beside(plan.name_parts, other.spec.set)
     recorded = documents.find(ledger, other)
     if recorded is not None and plan.is_trained_here:
         now, then = documents.lasting_paths(plan), (recorded.ladder.path, recorded.recipe.path)
@@ -57,17 +71,17 @@ def others(ledger: Ledger, plan: planning.Plan) -> list[str]:
     return [name for name in dict.fromkeys(found) if name != plan.short_name]
 
 
-def of_parts(parts: NameParts, other: LadderInstance) -> list[str]:
-    """The names that say which settings differ from those of another instance."""
-    found = dict.fromkeys(names.beside(parts, other.spec.set))
-    found.pop(names.proposed(parts), None)
-    return list(found)
-
-
-def of_parts_in(ledger: Ledger, parts: NameParts) -> list[str]:
+def of_parts(ledger: Ledger, parts: NameParts) -> list[str]:
     """The same as `others`, for what has no documents."""
     other = _named(ledger, names.proposed(parts))
-    return [] if other is None else of_parts(parts, other)
+    return [] if other is None else _beside(parts, other.spec.set)
+
+
+def _beside(parts: NameParts, changes: Mapping[str, Any]) -> list[str]:
+    """The names that say which settings differ from those of another instance."""
+    found = dict.fromkeys(names.beside(parts, changes))
+    found.pop(names.proposed(parts), None)
+    return list(found)
 
 
 def _named(ledger: Ledger, name: str) -> LadderInstance | None:

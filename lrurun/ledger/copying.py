@@ -179,7 +179,7 @@ class _Copy:
             number += self._connection.execute(select(func.coalesce(func.max(removals.c.id), 0))).scalar_one()
         removal = {
             "id": number, "key": key, "kind": "left out", "time": time, "user": user(), "selection": self._part.text,
-            "why": None, "runs": len({row["run"] for row in rows}), "bytes": None, "finished_at": time,
+            "why": None, "runs": len({row["run"] for row in rows}), "bytes": None, "finished_at": time, "files": None,
         }  # fmt: skip
         self._copying.insert(removals, [removal])
         self._copying.insert(removed_runs, [row | {"removal": number} for row in rows])

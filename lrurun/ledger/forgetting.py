@@ -106,6 +106,14 @@ class ChangedError(LrurunError):
     """What was to be forgotten is not as it was any more. Nothing was removed."""
 
 
+def gone(instance: str) -> NotFoundError:
+    """The error about an instance that another command has just forgotten."""
+    return NotFoundError(
+        f"{instance}: is gone: another command has forgotten it",
+        "lrurun ledger forgotten lists what was forgotten, and by whom",
+    )
+
+
 class Forgetting(Handle):
     """Runs that are forgotten, and the files that remain of them."""
 
@@ -247,10 +255,7 @@ def _forgettable(connection: Connection, part: Part, keep_shared: bool) -> tuple
     )
     for instance in part.instances:
         if instance.key not in there:
-            raise NotFoundError(
-                f"{instance.short_name}: is gone: another command has forgotten it",
-                "lrurun ledger forgotten lists what was forgotten, and by whom",
-            )
+            raise gone(instance.short_name)
     by_number = {row.number: row for row in connection.execute(select(*_COLUMNS).where(part.of_runs()))}
     by_number |= {row.number: row for row in _earlier(connection, by_number)}
     places = _grouped(

@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -151,12 +151,12 @@ _RUNS = (
 
 _RETURNED = """
     CREATE TEMP TABLE returned AS
-    SELECT r.id, min(coalesce(m.finished_at, -1)) AS finished_at
+    SELECT DISTINCT r.id
     FROM pairs p JOIN {main}stored_runs r ON r.number = p.main_run
         JOIN {main}removed_runs x ON x.run = r.id JOIN {main}removals m ON m.id = x.removal
-    WHERE p.relation = 'new' AND m.kind = 'forgotten' GROUP BY r.id
+    WHERE p.relation = 'new' AND m.kind = 'forgotten'
 """
-"""The new runs that were forgotten here; -1 where files of them remain."""
+"""The new runs that were forgotten here."""
 
 _REST = (
     """
@@ -316,8 +316,8 @@ _REMOVALS = (
         JOIN new_ladders n ON n.key = t.key JOIN {main}ladders h ON h.key = t.key
     """,
     """
-    INSERT INTO {main}removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at)
-    SELECT key, kind, time, user_name, selection, why, runs, bytes, coalesce(finished_at, time)
+    INSERT INTO {main}removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at, files)
+    SELECT key, kind, time, user_name, selection, why, runs, bytes, coalesce(finished_at, time), files
     FROM {other}removals WHERE true ORDER BY id
     ON CONFLICT (key) DO NOTHING
     """,
@@ -372,8 +372,7 @@ def merge(
             for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
-            returned = dict(target.execute("SELECT id, finished_at FROM returned ORDER BY id"))
-            _refuse_unfinished(returned)
+            [(returned,)] = target.execute("SELECT count(*) FROM returned")
             folders.move(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             counts = dict(target.execute("SELECT relation, count(*) FROM pairs GROUP BY relation"))
@@ -395,19 +394,10 @@ def merge(
         known=counts.get("known", 0) + counts.get("held", 0),
         held=counts.get("held", 0),
         checkpoints=checkpoints,
-        returned=len(returned),
+        returned=returned,
         hidden=hidden,
     )
     return merged, changed
-
-
-def _refuse_unfinished(returned: Mapping[str, float]) -> None:
-    # The rest of the removal would take the files that come.
-    for run_id in [run_id for run_id, finished_at in returned.items() if finished_at < 0][:1]:
-        raise LrurunError(
-            f"run {run_id} was forgotten here, and its files are not all removed yet",
-            "lrurun ledger forget removes the rest; then merge again",
-        )
 
 
 def _refuse_altered(other: Ledger) -> None:

@@ -249,9 +249,9 @@ class Reader(Handle):
         """The runs that reports leave out, the newest exclusion first."""
         query = select(runs.c.id.label("run"), exclusions.c.why, exclusions.c.time)
         query = query.join(runs, runs.c.number == exclusions.c.run)
+        query = query.order_by(exclusions.c.time.desc(), runs.c.number.desc())
         with self._reading() as connection:
-            rows = connection.execute(query.order_by(exclusions.c.time.desc(), runs.c.number.desc()))
-            return [build(Exclusion, row) for row in rows]
+            return [build(Exclusion, row) for row in connection.execute(query)]
 
     @retried
     def names_of(self, field: Literal["instance", "ladder", "rung", "task"]) -> list[str]:
@@ -643,6 +643,11 @@ def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement
     values = connection.execute(matches).scalars().all()
     if not values or not text:
         hint = "see `lrurun runs`"
+        if (
+            noun == "run"
+            and connection.execute(select(ladders.c.id).where(ladders.c.short_name == prefix.strip())).first()
+        ):
+            hint = f"it is the name of an instance: lrurun runs --instance {prefix.strip()} lists its runs"
         if noun == "ladder instance":
             short_names = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
             suggestion = nearest(prefix, short_names)

@@ -1,4 +1,4 @@
-"""A lost ledger is made again from the run files, ladder files and removal files in a runs folder.
+"""A lost ledger is made again from the run files, ladder files and removal records in a runs folder.
 
 Imported runs have no such files: they are imported again from where they are.
 """
@@ -24,7 +24,7 @@ from lrurun.ledger.run_files import (
     RUN_FILE,
     Head,
     LadderFile,
-    RemovalFile,
+    RemovalRecord,
     RunFile,
     decode,
 )
@@ -69,11 +69,11 @@ def rebuild(path: Location, runs: Path) -> Rebuilt:
         return False
 
     removal_paths = _sorted(sorted((runs / REMOVALS_FOLDER).glob("*.json")), problems)
-    removal_files = _read(removal_paths, RemovalFile, problems)
+    removal_records = _read(removal_paths, RemovalRecord, problems)
     run_files = _read(run_paths, RunFile, problems)
     ladder_files = _read(ladder_paths, LadderFile, problems)
     with implementation(path).making(path) as new, Ledger.open(new) as ledger:
-        refused = ledger.restore(run_files, ladder_files, removal_files, has_checkpoint)
+        refused = ledger.restore(run_files, ladder_files, removal_records, has_checkpoint)
         problems += [f"{runs / file}: left out: {why}" for file, why in refused.items()]
         problems += [
             f"{older}: not used: an older record of this run, which was trained again after its ledger was lost; "
@@ -102,7 +102,7 @@ class _Removal(Struct):
 
 
 class _Named(Head, frozen=True, kw_only=True):
-    """A run file, a ladder file or a removal file, of which only the name is read."""
+    """A run file, a ladder file or a removal record, of which only the name is read."""
 
     run: _Run | None = None
     ladder: _Ladder | None = None

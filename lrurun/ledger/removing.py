@@ -43,15 +43,19 @@ class Removing(Handle):
     def removed_from(self, ladder_key: str) -> list[RemovedRun]:
         """The runs that were removed from an instance and that it does not have again, in the order of removal.
 
-        A run is back if the instance has a run with its settings, of whatever generation. Of several generations that
-        were removed, the newest is listed.
+        A run is back if the instance has a run with its settings that is not superseded, of whatever generation. Of
+        several generations that were removed, the newest is listed.
         """
         if removals.name in self.database.lacking:
             return []
         of_instance = ladders.c.key == ladder_key
         later = runs.c.id >= _settings_of(removed_runs.c.run), runs.c.id < _settings_of(removed_runs.c.run) + "."
         back = exists().where(
-            ladder_runs.c.run == runs.c.number, ladder_runs.c.ladder == ladders.c.id, of_instance, *later
+            ladder_runs.c.run == runs.c.number,
+            ladder_runs.c.ladder == ladders.c.id,
+            of_instance,
+            *later,
+            runs.c.superseded == 0,
         )
         with self._reading() as connection:
             rows = connection.execute(_REMOVED.where(removed_runs.c.ladder_key == ladder_key, ~back)).all()

@@ -47,6 +47,7 @@ from lrurun.ledger.rows import (
     pack_result,
     share,
     to_real,
+    unpack,
 )
 from lrurun.ledger.run_files import (
     LADDERS_FOLDER,
@@ -56,7 +57,7 @@ from lrurun.ledger.run_files import (
     LadderFile,
     MembershipRow,
     PackedItems,
-    RemovalFile,
+    RemovalRecord,
     RemovedPlace,
     RunFile,
     RunRow,
@@ -119,8 +120,8 @@ class Restoring(Reader, Items):
         )
 
     @retried
-    def removal_file(self, key: str) -> RemovalFile:
-        """The removal file of a removal (a key).
+    def removal_record(self, key: str) -> RemovalRecord:
+        """The removal record of a removal (a key).
 
         Raises:
             NotFoundError: there is no such removal.
@@ -132,13 +133,14 @@ class Restoring(Reader, Items):
             query = select(*(removed_runs.c[name] for name in RemovedPlace.__struct_fields__))
             query = query.where(removed_runs.c.removal == row.id).order_by(*removed_runs.primary_key)
             places = [RemovedPlace(*place) for place in connection.execute(query)]
-        return RemovalFile(number=row.id, removal=build(Removal, row), runs=places)
+            files = None if row.files is None else unpack(row.files)
+        return RemovalRecord(number=row.id, removal=build(Removal, row), runs=places, files=files)
 
     def restore(
         self,
         run_files: Iterable[RunFile],
         ladder_files: Iterable[LadderFile],
-        removal_files: Iterable[RemovalFile],
+        removal_records: Iterable[RemovalRecord],
         has_checkpoint: Callable[[str], bool],
     ) -> dict[str, str]:
         """Adds runs, ladder instances and removals to an empty ledger, in this order, in one transaction.
@@ -151,7 +153,7 @@ class Restoring(Reader, Items):
         refused: dict[str, str] = {}
         numbers: dict[str, int] = {}
         event_rows: list[tuple[int, dict[str, Any]]] = []
-        removed = list(removal_files)
+        removed = list(removal_records)
         forgotten = _forgotten(removed)
         with self._writing() as connection:
             if any(connection.execute(select(table).limit(1)).first() for table in (runs, ladders)):
@@ -160,7 +162,7 @@ class Restoring(Reader, Items):
                 )
             for run_file in run_files:
                 if run_file.run.created_at < forgotten.get(run_file.run.id, 0.0):
-                    refused[f"{run_file.run.id}/{RUN_FILE}"] = "it was forgotten; lrurun ledger forget removes the rest"
+                    refused[f"{run_file.run.id}/{RUN_FILE}"] = "it was forgotten; lrurun ledger gc removes the rest"
                     continue
                 try:
                     with connection.begin_nested():
@@ -205,12 +207,12 @@ class Restoring(Reader, Items):
             if memberships:
                 add_memberships(connection, _in_order(memberships))
             _insert(connection, events, _in_order(event_rows))
-            for removal_file in removed:
+            for removal_record in removed:
                 try:
                     with connection.begin_nested():
-                        _restore_removal(connection, removal_file)
+                        _restore_removal(connection, removal_record)
                 except _REFUSED as error:
-                    refused[f"{REMOVALS_FOLDER}/{removal_file.removal.key}.json"] = _why(error)
+                    refused[f"{REMOVALS_FOLDER}/{removal_record.removal.key}.json"] = _why(error)
         return refused
 
     def _restore_run(self, connection: Connection, file: RunFile, has_checkpoint: Callable[[str], bool]) -> int:
@@ -285,7 +287,7 @@ class Restoring(Reader, Items):
         return number
 
 
-def _forgotten(removed: Iterable[RemovalFile]) -> dict[str, float]:
+def _forgotten(removed: Iterable[RemovalRecord]) -> dict[str, float]:
     """Id of each run that was forgotten, and of which files remain -> when."""
     return {
         place.run: file.removal.time
@@ -295,8 +297,9 @@ def _forgotten(removed: Iterable[RemovalFile]) -> dict[str, float]:
     }
 
 
-def _restore_removal(connection: Connection, file: RemovalFile) -> None:
-    statement = insert(removals).values(_row(removals, file.removal)).returning(removals.c.id)
+def _restore_removal(connection: Connection, file: RemovalRecord) -> None:
+    files = None if file.files is None else pack(file.files)
+    statement = insert(removals).values(_row(removals, file.removal, files=files)).returning(removals.c.id)
     number = connection.execute(statement).scalar_one()
     _insert(connection, removed_runs, [_row(removed_runs, place, removal=number) for place in file.runs])
 

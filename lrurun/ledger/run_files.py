@@ -1,4 +1,4 @@
-"""Run files, ladder files and removal files: what the ledger knows of a run, of a ladder instance, and of runs that
+"""Run files, ladder files and removal records: what the ledger knows of a run, of a ladder instance, and of runs that
 were removed, as files in the runs folder.
 
 A ledger that is lost is made again from them, see `rebuilding`.
@@ -110,11 +110,13 @@ class RemovedPlace(Struct, frozen=True):
     state: str
 
 
-class RemovalFile(Head, frozen=True, kw_only=True):
-    """A removal file: runs that were removed together."""
+class RemovalRecord(Head, frozen=True, kw_only=True):
+    """A removal record: runs that were removed together."""
 
     removal: Removal
     runs: list[RemovedPlace]
+    files: dict[str, Any] | None = None
+    """The files that go with the runs."""
 
 
 RUN_FILE = "run.json"
@@ -122,7 +124,7 @@ RUN_FILE = "run.json"
 LADDERS_FOLDER = "ladders"
 """The folder of the ladder files in the runs folder; their names are the keys of the instances."""
 REMOVALS_FOLDER = "removals"
-"""The folder of the removal files in the runs folder; their names are the keys of the removals."""
+"""The folder of the removal records in the runs folder; their names are the keys of the removals."""
 
 R = TypeVar("R", bound=Head)
 

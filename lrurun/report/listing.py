@@ -82,6 +82,16 @@ class Choice:
         return self._condition
 
     @property
+    def sort(self) -> str | None:
+        """The name by which runs are sorted; None: newest first."""
+        return self._sort
+
+    @property
+    def descending(self) -> bool:
+        """Whether the largest value comes first."""
+        return self._descending
+
+    @property
     def is_all(self) -> bool:
         """Whether every run is asked for."""
         return self._condition is None

@@ -1,4 +1,4 @@
-"""Writes run files, ladder files and removal files when what they hold changes.
+"""Writes run files, ladder files and removal records when what they hold changes.
 
 `lrurun ledger rebuild` makes a ledger of them.
 """
@@ -77,7 +77,7 @@ def keep_removal(ledger: Ledger, runs: Path, key: str) -> None:
         return
     try:
         path = paths.inside(runs, REMOVALS_FOLDER, f"{key}.json")
-        _write(runs, path, encode(ledger.removal_file(key)))
+        _write(runs, path, encode(ledger.removal_record(key)))
     except LedgerError:
         raise
     except (OSError, LrurunError) as error:

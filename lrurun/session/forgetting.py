@@ -106,14 +106,26 @@ def _sizes(runs: Path, run_ids: Sequence[str]) -> dict[str, int]:
 
 def _evidence(ledger: Ledger, what: Forgettable) -> Iterable[str]:
     """What the runs are evidence for, a clause for each instance."""
-    from lrurun.judging import design_record
+    from lrurun.ledger import forgetting
 
     for instance in what.instances:
-        events = ledger.events(ladder_key=instance.key, of_runs=False)
-        if any(event.kind in (design_record.DESIGN, design_record.LOOK) for event in events):
-            yield f"{instance.short_name} has a sequential design (--decide)"
-        elif pair := _judged(ledger, instance):
-            yield f"{instance.short_name} compares {pair[0]} with {pair[1]}"
+        try:
+            clause = _clause(ledger, instance)
+        except NotFoundError:
+            raise forgetting.gone(instance.short_name) from None
+        if clause:
+            yield clause
+
+
+def _clause(ledger: Ledger, instance: LadderInstance) -> str:
+    """What the runs of an instance are evidence for; empty if for nothing."""
+    from lrurun.judging import design_record
+
+    events = ledger.events(ladder_key=instance.key, of_runs=False)
+    if any(event.kind in (design_record.DESIGN, design_record.LOOK) for event in events):
+        return f"{instance.short_name} has a sequential design (--decide)"
+    pair = _judged(ledger, instance)
+    return f"{instance.short_name} compares {pair[0]} with {pair[1]}" if pair else ""
 
 
 def _judged(ledger: Ledger, instance: LadderInstance) -> tuple[str, str] | None:
@@ -326,8 +338,10 @@ def remaining_folders(ledger: Ledger) -> set[str]:
 
 def _remove_files(ledger: Ledger, places: Places, key: str, progress: Progress) -> bool:
     """Removes the files of a removal; whether it is finished then."""
+    from lrurun.runner import run_files
     from lrurun.runner.storage import storage_for
 
+    run_files.keep_removal(ledger, places.runs, key)
     files, run_ids = ledger.removal_files(key)
     run_ids = [run_id for run_id in run_ids if paths.is_run_id(run_id)]
     runs, storage = places.runs, storage_for(places.runs)
@@ -358,6 +372,7 @@ def _remove_files(ledger: Ledger, places: Places, key: str, progress: Progress) 
         )
         return False
     ledger.finish_removal(key, files.bytes)
+    run_files.keep_removal(ledger, places.runs, key)
     return True
 
 

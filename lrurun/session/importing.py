@@ -215,11 +215,12 @@ class ImportedRuns:
         *,
         metrics: str | Sequence[str] = (),
         rungs: str | Sequence[str] = (),
+        differences: bool = True,
         plain: bool = False,
         width: Width = "column",
     ) -> Figure:
         """A figure of `lrurun plot`, drawn by Matplotlib: see `LadderSession.plot`."""
-        return self._session.plot(kind, metrics=metrics, rungs=rungs, plain=plain, width=width)
+        return self._session.plot(kind, metrics=metrics, rungs=rungs, differences=differences, plain=plain, width=width)
 
     def _repr_html_(self) -> str:
         """The page of the report, in a frame."""

@@ -147,6 +147,7 @@ class LadderSession:
         metrics: str | Sequence[str] = (),
         rungs: str | Sequence[str] = (),
         examples: int | None = None,
+        differences: bool = True,
         plain: bool = False,
         width: Width = "column",
     ) -> Figure:
@@ -158,6 +159,8 @@ class LadderSession:
             metrics: for "curves", those that are drawn, as "train/loss"; for "items", one result.
             rungs: for "items", a rung, which is compared with its base, or two.
             examples: for "errors" and "predictions", how many examples of the validation split are predicted.
+            differences: for "ladder", whether what each change did is drawn beside the scores, with its interval and
+                verdict.
             plain: whether it is drawn without title and caption, as for a paper.
             width: "column" (3.3 inches) or "page" (6.75).
 
@@ -171,11 +174,13 @@ class LadderSession:
         check_whole("examples", examples, 1)
         names = texts("metrics", metrics, 'as in metrics=["train/loss"]')
         compared = texts("rungs", rungs, 'as in rungs="gamma-norm"')
-        plotting.check(kind, names, compared, examples)
+        plotting.check(kind, names, compared, examples, differences=differences)
         check_width(width)
         with opening.read(self.places) as ledger:
             loaded = self._loaded(ledger)
-            figure = plotting.of_instance(kind, loaded, self.places, "train()", names, compared, examples)
+            figure = plotting.of_instance(
+                kind, loaded, self.places, "train()", names, compared, examples, differences=differences
+            )
         return figure_files.shown(figure.without_texts() if plain else figure, width)
 
     def _plan(self) -> planning.Plan:

@@ -1,17 +1,18 @@
-"""The command of the next step after a report, with its cost."""
+"""The commands that a report names: of the next step, with its cost, and those that show more of the same instance."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lrurun.errors import LrurunError
+from lrurun.instances.requests import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.instances.requests import LadderRequest
     from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.tables.ladder_table import LadderReport
+    from lrurun.report.tables.loaded_instance import LoadedInstance
 
 
 def command(places: Places, request: LadderRequest, plan: planning.Plan, ledger: Ledger, report: LadderReport) -> str:
@@ -33,3 +34,21 @@ def command(places: Places, request: LadderRequest, plan: planning.Plan, ledger:
     except LrurunError:
         return ""
     return "" if firm is None else firm.text
+
+
+def request_of(loaded: LoadedInstance) -> LadderRequest | str:
+    """The request that finds an instance by the documents that are here now; its name, if none does.
+
+    The ledger may have come from somebody else: the code that a document of that name loads is not executed.
+    """
+    from lrurun.config import planning
+
+    instance = loaded.instance
+    task, ladder, profile = instance.task, instance.name, instance.profile
+    sets, tune = instance.spec.set, instance.spec.tune
+    try:
+        plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune, imports=False)
+    except LrurunError:  # the documents are not here, or need code
+        return instance.short_name
+    request = LadderRequest(task=task, ladder=ladder, profile=profile, tune=tune, sets=sets)
+    return request if plan.spec == instance.spec else instance.short_name

@@ -25,10 +25,17 @@ def plan_to_train(places: Places, request: LadderRequest) -> planning.Plan:
         UsageError: an unknown name, a value or a file that is wrong, or runs that were imported, also if their file is
             not here: then the ledger knows them.
     """
+    from lrurun import paths
+    from lrurun.instances import documents
+
     try:
         return request.plan()
-    except UsageError:
+    except UsageError as error:
         refuse_imported(places, request.task)
+        if not paths.is_path(request.task) and request.task not in paths.names("recipes"):
+            with read(places) as ledger:
+                hint = "lrurun resume --instance {0} finishes it, lrurun plan --instance {0} shows what remains"
+                documents.refuse_instance(ledger, request.task, error, hint)
         raise
 
 

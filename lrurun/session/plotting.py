@@ -26,7 +26,9 @@ SHOWN = 4
 """Examples whose predictions are drawn."""
 
 
-def check(kind: str, metrics: Sequence[str], rungs: Sequence[str], examples: int | None) -> None:
+def check(
+    kind: str, metrics: Sequence[str], rungs: Sequence[str], examples: int | None, *, differences: bool = True
+) -> None:
     """Refuses arguments of a call in Python that this figure has not. Raises UsageError."""
     kinds = get_args(InstanceFigure)
     if kind not in kinds:
@@ -39,6 +41,8 @@ def check(kind: str, metrics: Sequence[str], rungs: Sequence[str], examples: int
         raise UsageError(f"rungs: is for items, found {kind}", "leave it out")
     if examples is not None and kind not in OF_EXAMPLES:
         raise UsageError(f"examples: is for errors and predictions, found {kind}", "leave it out")
+    if not differences and kind != "ladder":
+        raise UsageError(f"differences: is for ladder, found {kind}", "leave it out")
 
 
 _OF_MODELS = ("eigenvalues", "norms", "speed", "slots", "lengths", *OF_EXAMPLES)
@@ -62,13 +66,15 @@ def of_instance(
     metrics: Sequence[str] = (),
     rungs: Sequence[str] = (),
     examples: int | None = None,
+    *,
+    differences: bool = True,
 ) -> Figure:
     """A figure of an instance.
 
     Args:
         kind: one of `InstanceFigure`.
         command: what trains the instance, for messages.
-        metrics, rungs, examples: as of `LadderSession.plot`.
+        metrics, rungs, examples, differences: as of `LadderSession.plot`.
 
     Raises:
         NotFoundError: no run is finished that it could show.
@@ -81,7 +87,7 @@ def of_instance(
     if kind in OF_EXAMPLES:
         title = loaded.identity.title(loaded.plan.ladder.title)
         return of_examples(kind, counted(loaded, command), loaded.ledger, places, examples, title)[0]
-    return _of_runs_of_instance(kind, loaded, places.runs, command, metrics)
+    return _of_runs_of_instance(kind, loaded, places.runs, command, metrics, differences=differences)
 
 
 def of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
@@ -106,6 +112,8 @@ def _of_runs_of_instance(
     folder: Path,
     command: str,
     metrics: Sequence[str],
+    *,
+    differences: bool,
 ) -> Figure:
     from lrurun.judging import rung_runs, scores
     from lrurun.report.figures import drawing
@@ -136,7 +144,7 @@ def _of_runs_of_instance(
         return drawing.slots(report)
     if kind == "lengths":
         return drawing.lengths(report, plan.task.spec(plan.options).length)
-    return drawing.ladder(report, numbers)
+    return drawing.ladder(report, numbers, with_differences=differences)
 
 
 def counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:

@@ -184,7 +184,7 @@ class Computation:
                 plan.spec,
                 plan.short_name,
                 kind=studies.STUDY,
-                others=naming.of_parts_in(ledger, plan.name_parts),
+                others=naming.of_parts(ledger, plan.name_parts),
                 chosen=None if self._options.on_node else request.name,
             )
             if instance.key in ledger.hidden():

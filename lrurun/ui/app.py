@@ -22,7 +22,7 @@ from lrurun import console
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
 from lrurun.report.formats import pages
 from lrurun.runner import logs
-from lrurun.ui import ladder_pages, run_pages
+from lrurun.ui import ladder_pages, note_pages, run_pages
 from lrurun.ui.curves import Kind
 from lrurun.ui.ladder_pages import Failure
 from lrurun.ui.source import SECONDS, Source, Stamp
@@ -72,15 +72,20 @@ class Pages:
             text = render() if waits else self.source.cached(name, (*stamp, *log), render)
             return HTMLResponse(text)
         except LrurunError as error:
-            failure = Failure(error.message, error.hint)
-            text = self._render("error.html", {"failure": failure}, section=section, state="")
-            return HTMLResponse(text, _status(error))
+            return self._failure(error, section)
+
+    def _failure(self, error: LrurunError, section: str = "") -> Response:
+        """The page that explains an error."""
+        failure = Failure(error.message, error.hint)
+        text = self._render("error.html", {"failure": failure}, section=section, state="")
+        return HTMLResponse(text, _status(error))
 
     def _render(self, template: str, context: dict[str, Any], *, section: str, state: str) -> str:
-        known: dict[str, Any] = {"missing": False, "note": None}
+        known: dict[str, Any] = {"missing": False, "note": None, "part": ""}
         with contextlib.suppress(LrurunError):
             ledger = self.source.ledger()
-            known = {"missing": not ledger.exists, "note": ledger.note}
+            known |= {"missing": not ledger.exists, "note": ledger.note}
+            known["part"] = self.source.part(ledger, self.source.stamp()).text
         place = str(self.source.places.ledger)
         return self._templates.get_template(template).render(
             **known, **context, section=section, state=state, place=console.redact(place)
@@ -89,19 +94,19 @@ class Pages:
     # The pages
 
     def ladders(self, request: Request) -> Response:
-        return self._page(
-            request,
-            "ladders.html",
-            lambda ledger, at: ladder_pages.ladders(self.source, ledger, at, studies=False),
-            section="/",
-        )
+        return self._list(request, studies=False)
 
     def studies(self, request: Request) -> Response:
+        return self._list(request, studies=True)
+
+    def _list(self, request: Request, *, studies: bool) -> Response:
+        path = "/studies" if studies else "/"
+        wanted = ladder_pages.Filter(_parameters(request), path)
         return self._page(
             request,
             "ladders.html",
-            lambda ledger, at: ladder_pages.ladders(self.source, ledger, at, studies=True),
-            section="/studies",
+            lambda ledger, at: ladder_pages.ladders(self.source, ledger, at, wanted, studies=studies),
+            section=path,
         )
 
     def ladder(self, request: Request) -> Response:
@@ -113,8 +118,7 @@ class Pages:
         return self._page(request, "ladder.html", make)
 
     def runs(self, request: Request) -> Response:
-        parameters = {name: request.query_params.getlist(name) for name in request.query_params}
-        query = run_pages.Query(parameters)
+        query = run_pages.Query(_parameters(request))
         return self._page(
             request, "runs.html", lambda ledger, at: run_pages.runs(self.source, ledger, query, at), section="/runs"
         )
@@ -139,7 +143,24 @@ class Pages:
             request, "claims.html", lambda ledger, at: ladder_pages.claims(self.source, ledger, at), section="/claims"
         )
 
+    def notes(self, request: Request) -> Response:
+        return self._page(
+            request, "notes.html", lambda ledger, at: note_pages.notes(self.source, ledger, at), section="/notes"
+        )
+
     # What pages ask for
+
+    def download(self, request: Request) -> Response:
+        """The report of an instance as a file."""
+        key, ending = request.path_params["key"], request.path_params["ending"]
+        try:
+            stamp = self.source.stamp()
+            made = ladder_pages.download(self.source, _there(self.source.ledger()), key, ending, stamp)
+        except LrurunError as error:
+            return self._failure(error)
+        name, media_type, content = made
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type=media_type, headers=headers)
 
     def ladder_data(self, request: Request) -> Response:
         key, span, seeds = request.path_params["key"], _span(request), "seeds" in request.query_params
@@ -172,10 +193,7 @@ class Pages:
             if not logs.is_readable(path):
                 raise NotFoundError(f"run {run.id} has no log of this attempt in the runs folder that can be read")
         except LrurunError as error:
-            return HTMLResponse(
-                self._render("error.html", {"failure": Failure(error.message, error.hint)}, section="", state=""),
-                _status(error),
-            )
+            return self._failure(error)
         reader = logs.Reader(path)
         lines = iter(lambda: reader.lines(last=True), [])
         return StreamingResponse(("\n".join(block) + "\n" for block in lines), media_type="text/plain")
@@ -248,11 +266,13 @@ def make(source: Source) -> Starlette:
         Route("/studies", pages.studies),
         Route("/ladders/{key}", pages.ladder),
         Route("/ladders/{key}/figure.svg", pages.figure),
+        Route("/ladders/{key}/report.{ending}", pages.download),
         Route("/runs", pages.runs),
         Route("/runs/{run}", pages.run),
         Route("/runs/{run}/log/{attempt:int}", pages.log),
         Route("/compare", pages.compare),
         Route("/claims", pages.claims),
+        Route("/notes", pages.notes),
         Route("/data/ladders/{key}", pages.ladder_data),
         Route("/data/runs", pages.run_data),
         Route("/live", pages.live),
@@ -283,6 +303,10 @@ def _there(ledger: Ledger) -> Ledger:
     if not ledger.exists:
         raise NotFoundError("there is no ledger yet", "run: lrurun ladder TASK")
     return ledger
+
+
+def _parameters(request: Request) -> dict[str, list[str]]:
+    return {name: request.query_params.getlist(name) for name in request.query_params}
 
 
 def _whole(text: str | None) -> int | None:

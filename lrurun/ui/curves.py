@@ -46,6 +46,7 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
         curve = known[run.id].get(name)
         return curve is not None and (len(curve.steps) > 1 or name not in (run.result or ()))
 
+    labels = curves.names_of(runs)
     groups: dict[str, list[str]] = {}
     for name in names:
         if any(is_curve(name, run) for run in runs):
@@ -54,7 +55,7 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     for stem, metrics in groups.items():
         label, scale = main.get(stem, (stem, 1.0))
         lines = [
-            _shown(known[run.id][name], run.id if len(runs) > 1 else name, scale, span, _MOST, family=str(look))
+            _shown(known[run.id][name], labels[run.id] if len(runs) > 1 else name, scale, span, _MOST, family=str(look))
             for look, (run, name) in enumerate((run, name) for run in runs for name in metrics)
             if name in known[run.id]
         ]

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from lrurun import paths
 from lrurun.config.schema import LADDER_KINDS
-from lrurun.errors import LrurunError, NotFoundError, plural
+from lrurun.errors import LrurunError, NotFoundError
 from lrurun.instances import continuing
 from lrurun.judging.verdicts import JUDGED, NOT_RUN
 from lrurun.ledger import owner
@@ -29,6 +29,7 @@ from lrurun.report.figures import compared_items, page_figures
 from lrurun.report.formats import content_of, html
 from lrurun.report.live import progress, projects
 from lrurun.report.tables import claims_table, ledger_claims, loaded_instance
+from lrurun.session import next_step
 from lrurun.studies.machinery import study_claims, study_pages
 from lrurun.table import of_text
 from lrurun.ui import curves
@@ -168,10 +169,12 @@ def _boxes(instances: Sequence[LadderInstance], tags: Sequence[str], wanted: Fil
         "tag": list(tags),
         "state": [FINISHED_INSTANCE, *(state for state in STATES if state != "done")],
     }
-    boxes = {
-        name: list(dict.fromkeys([*known, *filter(None, [wanted.chosen.get(name)])])) for name, known in values.items()
-    }
-    return [(name, known) for name, known in boxes.items() if known]
+    boxes = []
+    for name, known in values.items():
+        chosen = wanted.chosen.get(name)
+        every = known if chosen is None or chosen in known else [*known, chosen]
+        boxes += [(name, every)] if every else []
+    return boxes
 
 
 def _known_conclusion(
@@ -197,9 +200,8 @@ def _entry(
 ) -> dict[str, Any]:
     """An instance in the list. What is finished is folded, and so is what has failed or nobody asks for any more."""
     facts = [
-        f"{_done(now)} of {plural(now.total, 'run')}",
+        progress.summary(now),
         *([f"{seeds} seed{'' if seeds == '1' else 's'}"] if (seeds := progress.seeds(now)) else []),
-        *([progress.not_done(now)] if progress.not_done(now) else []),
         *([f"finished {at} UTC"] if (at := projects.finished(now)) else []),
     ]
     return {
@@ -284,6 +286,8 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp, *, with_items
         "done": _done(now),
         "total": now.total,
         "downloads": list(DOWNLOADS) if is_ladder else [],
+        "names_of_formats": {ending: name for ending, (name, _) in DOWNLOADS.items()},
+        "runs_address": f"/runs?{urlencode({'instance': instance.short_name})}",
         "of_ladder": is_ladder,
         "abandoned": ledger.has_abandoned(owner.this_process()),
         **shown,
@@ -322,8 +326,12 @@ def download(source: Source, ledger: Ledger, key: str, ending: str, stamp: Stamp
         raise NotFoundError(f"instance {instance.short_name}: has no report.{ending}", f"ladders have: {known}")
 
     def make() -> bytes:
-        report = loaded_instance.of_instance(ledger, instance).report()
-        return formats.file_text(report, formats.ENDINGS[f".{ending}"], ledger, details=ending != "txt").encode()
+        loaded = loaded_instance.of_instance(ledger, instance)
+        report, format = loaded.report(), formats.ENDINGS[f".{ending}"]
+        details = run_details.collect(content_of(report), ledger) if format == "html" else None
+        request = next_step.request_of(loaded)
+        text = formats.render(report, format, details=details, answer=True, request=request)
+        return (text if text.endswith("\n") else f"{text}\n").encode()
 
     content = source.cached(("download", instance.key, ending), results_stamp(stamp), make)
     name = re.sub(r"[^\w.+-]+", "_", instance.short_name, flags=re.ASCII).strip(".") or "report"
@@ -391,12 +399,14 @@ def _claims(ledger: Ledger, part: Part) -> dict[str, Any]:
     """All claims; of a part of the ledger those that its instances judge."""
     known, errors = ledger_claims.ladders_of(ledger)
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
-    evidence = ledger_claims.gather(ledger, known, None, study_claims.evidence(ledger, None), part)
+    evidence = ledger_claims.gather(ledger, known, None, study_claims.evidence(ledger, None), part=part)
     document = ledger_claims.collect(evidence, known, None, None)
     claims: Sequence[JudgedClaim] = document.claims
     if not part.is_all:
-        keys = {instance.key for instance in ledger.ladders_of(part)}
-        claims = [claim for claim in claims if claim.here is not None and claim.here.instance in keys]
+        instances = ledger.ladders_of(part)
+        keys, tasks = {instance.key for instance in instances}, {instance.task for instance in instances}
+        studied = tasks & set(by_study)
+        claims = [claim for claim in claims if claim.task in studied or (claim.here and claim.here.instance in keys)]
     counts = claims_table.count_table(claims, by_runs=ledger.exists)
     groups: dict[str, list[tuple[JudgedClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
     for claim in claims:

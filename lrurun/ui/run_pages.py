@@ -10,11 +10,13 @@ from urllib.parse import urlencode
 
 from msgspec import structs
 
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.instances import documents
 from lrurun.judging import scores
 from lrurun.ledger import owner
-from lrurun.ledger.where.grammar import check_name
+from lrurun.ledger.values import STATES
+from lrurun.ledger.where import grammar
+from lrurun.ledger.where.grammar import ValueComparison, check_name
 from lrurun.ledger.where.names import Names
 from lrurun.report import again, listing, run_table
 from lrurun.report.figures import page_figures
@@ -27,7 +29,9 @@ from lrurun.ui.ladder_pages import Failure, results_stamp
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
-    from lrurun.ledger.values import Attempt, Run
+    from lrurun.ledger.part import Part
+    from lrurun.ledger.values import Attempt, LadderInstance, Run
+    from lrurun.ledger.where.grammar import Condition
     from lrurun.ui.source import Source, Stamp
 
 PAGE = 100
@@ -38,7 +42,10 @@ _LONGEST = 2000
 _LONGEST_ERROR = 20_000
 """Characters of an error, with its traceback, that are shown: its beginning and its end."""
 MOST_COMPARED = 12
-SORTED = {"id": "id", "task": "task", "seed": "seed", "state": "state", "step": "step", "numerics": "numerics"}
+SORTED = {
+    **{name: name for name in ("id", "task", "rung", "stage", "seed", "state", "step", "numerics", "user")},
+    "tags": "tag",
+}
 """Header -> the name by which its column is sorted."""
 
 
@@ -50,13 +57,15 @@ class Query:
             return next(iter(parameters.get(name, ())), "").strip()
 
         self.where, self.sort = first("where"), first("sort")
+        self.instance, self.rung, self.stage = first("instance"), first("rung"), first("stage")
         self.columns = [name for name in dict.fromkeys(map(str.strip, parameters.get("column", ()))) if name]
         page = first("page")
         self.page = max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1
 
     def address(self, **changes: Any) -> str:
         """The address of the table with some changes."""
-        state = {"where": self.where, "sort": self.sort, "column": self.columns, "page": self.page, **changes}
+        state: dict[str, Any] = {"where": self.where, "sort": self.sort, "column": self.columns, "page": self.page}
+        state |= {"instance": self.instance, "rung": self.rung, "stage": self.stage, **changes}
         kept = {name: value for name, value in state.items() if value and (name, value) != ("page", 1)}
         return "/runs" + (f"?{urlencode(kept, doseq=True)}" if kept else "")
 
@@ -64,30 +73,88 @@ class Query:
         """The address of the table sorted by a name: in the other direction if it is already."""
         return self.address(sort=f"-{name}" if self.sort == name else name, page=1)
 
+    @property
+    def chosen(self) -> dict[str, str]:
+        """What links choose beside the condition: an instance, and one of its rungs."""
+        chosen = {"instance": self.instance, "rung": self.rung, "stage": self.stage}
+        return {name: value for name, value in chosen.items() if value}
+
+    @property
+    def by_rung(self) -> bool:
+        """Whether the runs of an instance are shown rung by rung: until they are sorted, or a rung is chosen."""
+        return bool(self.instance) and not self.sort and not self.rung
+
+    def condition(self, choice: listing.Choice) -> Condition | None:
+        """The condition of the box together with what links choose."""
+        parts = [ValueComparison(name, "=", value, None) for name, value in self.chosen.items()]
+        every = [*([] if choice.condition is None else [choice.condition]), *parts]
+        return grammar.And(tuple(every)) if len(every) > 1 else next(iter(every), None)
+
 
 def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str, Any]:
     """The table of runs, or what is wrong with the condition."""
     known = source.cached("results", results_stamp(stamp), ledger.result_names)
     settings = source.cached("settings", results_stamp(stamp), ledger.program_settings)
     names = ChainMap(settings, Names(known))  # type: ignore[arg-type]
-    page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
+    page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "groups": [], "pages": 1}
     try:
         choice = listing.Choice(query.where or None, query.sort or None, ledger)
         for name in query.columns:
             check_name(name, names, "column")
     except UsageError as error:
         return page | {"failure": Failure(error.message, error.hint)}
-    wanted = ("ids", query.where, query.sort)
+    part = source.part(ledger, stamp)
+    page |= {"all": ledger.count_runs(part=part)}
+    if query.by_rung:
+        groups = _groups(ledger, ledger.ladder(query.instance), query, choice, part)
+        return page | {"groups": groups, "total": sum(group["count"] for group in groups)}
+    wanted = ("ids", query.address(page=1, column=[]))
     # Where the steps of running runs do not matter, they change nothing.
     ids = source.cached(
-        wanted, results_stamp(stamp) if not query.where and not query.sort else stamp, lambda: choice.ids(ledger)
+        wanted,
+        results_stamp(stamp) if not query.where and not query.sort else stamp,
+        lambda: ledger.run_ids(query.condition(choice), choice.sort, descending=choice.descending, part=part),
     )
     start = PAGE * (query.page - 1)
-    shown = ids[start : start + PAGE]
-    runs = list(ledger.each(shown, brief=False))
-    page |= {"total": len(ids), "pages": -(-len(ids) // PAGE) or 1, "all": ledger.count_runs()}
+    page |= {"total": len(ids), "pages": -(-len(ids) // PAGE) or 1}
+    return page | _table(ledger, ids[start : start + PAGE], query)
+
+
+def _groups(
+    ledger: Ledger, instance: LadderInstance, query: Query, choice: listing.Choice, part: Part
+) -> list[dict[str, Any]]:
+    """The runs of an instance, rung by rung in the order of the ladder, the newest of each; without rungs that have
+    none of the runs that are asked for."""
+    groups = []
+    rungs = dict.fromkeys((summary.rung, summary.stage) for summary in ledger.state_summaries(instance.key))
+    for rung, stage in rungs:
+        of_rung = [ValueComparison(name, "=", value, None) for name, value in (("rung", rung), ("stage", stage))]
+        given = [] if (condition := query.condition(choice)) is None else [condition]
+        ids = ledger.run_ids(grammar.And((*given, *of_rung)), part=part)
+        if not ids:
+            continue
+        states: dict[str, int] = {}
+        for (state,) in ledger.columns_of(["state"], ids).values():
+            states[state] = states.get(state, 0) + 1
+        counted = ", ".join(f"{states[state]} {state}" for state in STATES if state in states)
+        groups.append(
+            {
+                "rung": rung + (" (tune)" if stage == "tune" else ""),
+                "facts": f"{plural(len(ids), 'run')}: {counted}",
+                "count": len(ids),
+                "more": len(ids) - PAGE,
+                "address": query.address(rung=rung, stage=stage, page=1),
+                **_table(ledger, ids[:PAGE], query),
+            }
+        )
+    return groups
+
+
+def _table(ledger: Ledger, ids: Sequence[str], query: Query) -> dict[str, Any]:
+    """The columns and rows of runs."""
+    runs = list(ledger.each(ids, brief=False))
     if not runs:
-        return page
+        return {}
     values = {}
     if query.columns:
         values = {
@@ -99,7 +166,7 @@ def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str
     kept = [column for column, name in enumerate(headers) if _is_shown(name, column, rows, query)]
     table = of_text([headers[column] for column in kept], [[row[column] for column in kept] for row in rows])
     results = {name for run in runs for name in run.result or ()}
-    return page | {
+    return {
         "columns": [(column, _sort_name(column.name, query, results)) for column in table.columns],
         "rows": [
             (run, list(zip(cells, map(_cell_class, table.columns[1:], cells), strict=True)))

@@ -622,7 +622,10 @@ def test_a_sweep_is_planned(swept: Machine) -> None:
     plan = ("plan", *FAST, "--rung", "diagonal", "--seeds", "0-1")
     rates = ("--sweep", "optim.lr=0.001,0.002")
     out = swept.run(*plan, *rates).stdout
-    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["0.001", "2/2"], ["0.002", "0/2"]]
+    assert [line.split()[:3] for line in out.splitlines()[2:4]] == [
+        ["0.001", "sDigits-smoke-lr0.001", "2/2"],
+        ["0.002", "sDigits-smoke-lr0.002", "0/2"],
+    ]
     assert "2 runs remaining: about 0:" in out
     found = swept.json(*plan, *rates, "--sweep", "train.batch=50,20")
     assert found["sweep"] == {"optim.lr": [0.001, 0.002], "train.batch": [50, 20]}

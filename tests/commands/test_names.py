@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from lrurun.config import planning
 from lrurun.errors import UsageError
+from lrurun.instances import naming
 from lrurun.ledger import owner
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import RENAMED
@@ -125,8 +127,16 @@ def test_a_name_says_which_setting_differs_from_the_instance_that_has_it(here: M
     many = {"model.width": 24, "model.depth": 3, "train.batch": 20, "train.steps": 30, "optim.lr": 0.02}
     fill(here.ledger, "sDigits", {"tanh-rnn": [0.3]}, sets=rates[0])
     fill(here.ledger, "sDigits", {"tanh-rnn": [0.3]}, sets=many)
+    close = ("sDigits", "--sweep", "optim.lr=0.2345678,0.2345679")
+    assert planned(here, *close) == ["sDigits-lr0.2346", "sDigits-lr0.2345679"]
+    for number, rate in enumerate((0.2345678, 0.2345679), 2):
+        plan = planning.make("sDigits", sets={"optim.lr": rate})
+        with Ledger.open(here.ledger) as ledger:
+            others = naming.others(ledger, plan)
+            ledger.add_ladder("lru", "sDigits", None, plan.spec, plan.short_name, others=others)
+        assert planned(here, *close)[number - 2] == names(here)[number]
     words = [word for path, value in {**many, "optim.lr": 0.03}.items() for word in ("--set", f"{path}={value}")]
-    assert names(here) == ["sDigits-lr0.1235", "sDigits-width24-depth3-batch20-and2"]
+    assert names(here)[:2] == ["sDigits-lr0.1235", "sDigits-width24-depth3-batch20-and2"]
     assert planned(here, "sDigits", "--set", "optim.lr=0.12345679") == ["sDigits-lr0.12345679"]
     assert planned(here, "sDigits", *words) == ["sDigits-lr0.03-width24-depth3-and2"]
 
@@ -145,6 +155,13 @@ def test_a_sweep_with_a_name_that_is_taken_trains_nothing(copy: Machine) -> None
     said = copy.run("ladder", *sweep, *ONE_RUN, code=2).stderr
     assert "--name toy-lr0.02-epochs2: is the name of another instance" in said
     assert names(copy) == before
+
+
+def test_what_a_sweep_chooses_keeps_the_names_of_its_instances(machine: Machine) -> None:
+    write(machine.folder)
+    sweep = ("--sweep", "settings.lr=0.02,0.04", "--choose", "--seeds", "2", "--name", "mine", "--jobs", "1")
+    machine.run("ladder", "toy.toml", *sweep)
+    assert names(machine) == ["mine-lr0.02", "mine-lr0.04"]
 
 
 # ledger rename
@@ -275,6 +292,11 @@ WRONG = (
     (("compare", "--instance", "best"), 2, "compare: expected two runs, found 1 of --instance best"),
     (("show", "abc", "--instance", "best"), 2, "RUN and --instance exclude each other"),
     (("mark", "--tag", "x"), 2, "mark: expected RUNs or --instance"),
+    (("report", "best"), 2, "it is the name of an instance: --instance best"),
+    (("ladder", "best"), 2, "it is the name of an instance: lrurun resume --instance best finishes it"),
+    (("plan", "best"), 2, "lrurun plan --instance best shows what remains"),
+    (("show", "best"), 4, "it is the name of an instance: lrurun runs --instance best lists its runs"),
+    (("compare", "best", "toy"), 4, "it is the name of an instance: lrurun runs --instance best lists its runs"),
     (("ladder", "--instance", "best"), 2, "lrurun resume --instance NAME finishes one"),
     (("study", "ring", "--instance", "best"), 2, "lrurun resume --instance NAME finishes one"),
 )

@@ -96,7 +96,7 @@ def test_every_instance_that_an_error_names_can_be_shown(everything: Machine) ->
         ("report", "toy.toml", "--set", "settings.lr=0.5"),
         ("plot", "npDigits", "--profile", "smoke", "--out", "/dev/null", "--format", "svg"),
     ):
-        hint = everything.refused(*words, code=4).splitlines()[-1]
+        hint = everything.run(*words, code=4).stderr.splitlines()[-1]
         named = re.findall(r"\((--instance \S+)\)", hint)
         assert named, hint
         for option in named:

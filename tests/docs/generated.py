@@ -184,11 +184,14 @@ def documents() -> dict[str, type]:
     from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
     from lrurun.report.formats.item_lists import ItemsDocument
+    from lrurun.report.methods.paragraph import Methods
     from lrurun.report.tables.all_tasks import AllTasksReport
+    from lrurun.report.tables.chosen_table import ChosenReport
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
     from lrurun.report.tables.swept_table import SweptReport
+    from lrurun.session import hiding
     from lrurun.studies.machinery.reporting import StudyReport
 
     return {
@@ -201,7 +204,9 @@ def documents() -> dict[str, type]:
         "plan --sweep": SweepDocument,
         "report TASK": LadderReport,
         "report TASK --by": SweptReport,
+        "report TASK --by --choose": ChosenReport,
         "report TASK --speed": SpeedReport,
+        "report TASK --methods": Methods,
         "report --all": AllTasksReport,
         "plot --kind items": ItemsDocument,
         "study NAME": StudyReport,
@@ -223,6 +228,7 @@ def documents() -> dict[str, type]:
         "ledger check": ledger.IntegrityDocument,
         "ledger merge": Merged,
         "ledger rebuild": Rebuilt,
+        "ledger hide": hiding.HiddenInstances,
         "ledger forget": forget.ForgetDocument,
         "ledger forgotten": forget.Removals,
         "ledger rename": rename.RenameDocument,

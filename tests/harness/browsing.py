@@ -84,7 +84,7 @@ class View:
         tags = re.findall(r"<[a-zA-Z][^>]*>", answer.text)
         assert not [tag for tag in tags if re.search(r"\s(on\w+|style)\s*=", tag)]
         assert [tag for tag in tags if tag.startswith("<script")] == [
-            f'<script src="/static/{name}.js" defer>' for name in ("uplot/uPlot.iife.min", "charts", "live")
+            f'<script src="/static/{name}.js" defer>' for name in ("uplot/uPlot.iife.min", "charts", "tables", "live")
         ]
         assert "<style" not in answer.text
         assert TOKEN not in answer.text

@@ -343,50 +343,27 @@ def test_files_that_a_removal_left_are_not_those_of_the_other_ledger(there: Mach
     ]
 
 
-def forget(machine: Machine, run: str, *, finished: bool) -> None:
-    """Deletes a run as `lrurun ledger forget` does, with the record of it."""
-    raw(
-        machine.ledger,
-        "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at)"
-        " VALUES (?, 'forgotten', 9.5, 'ada', 'one', NULL, 1, 0, ?)",
-        *(run, 9.5 if finished else None),
-    )
-    raw(
-        machine.ledger,
-        "INSERT INTO removed_runs (removal, run, ladder_key, rung, stage, instance, task, seed, state)"
-        " SELECT m.id, r.id, l.key, p.rung, p.stage, l.short_name, r.task, r.seed, r.state"
-        " FROM removals m, stored_runs r, ladder_runs p, ladders l"
-        " WHERE m.key = ? AND r.id = m.key AND p.run = r.number AND l.id = p.ladder",
-        run,
-    )
-    number = only(only(raw(machine.ledger, "SELECT number FROM stored_runs WHERE id = ?", run)))
-    tables = ("metrics", "eigenvalues", "item_results", "checkpoints", "tags", "exclusions", "events", "ladder_runs")
-    for table in (*tables, "stored_attempts"):
-        raw(machine.ledger, f"DELETE FROM {table} WHERE run = ?", number)
-    raw(machine.ledger, "DELETE FROM stored_runs WHERE number = ?", number)
-
-
 @to_both
 @on_file
 def test_a_forgotten_run_comes_back_with_an_old_backup(there: Machine, here: Machine) -> None:
-    here.run("ledger", "merge", str(there.ledger))
+    here.run("ledger", "merge", str(there.ledger), "--other-runs", str(there.runs))
     with Ledger.read(here.ledger) as ledger:
-        run, *_ = [run.id for run in ledger.runs() if (run.memberships or [None])[0] and run.state == "done"]
-        count = ledger.count_runs()
-    forget(here, run, finished=False)
-    before = tables(here.ledger)
-    said = here.refused("ledger", "merge", str(there.ledger), code=1)
-    assert f"error: run {run} was forgotten here, and its files are not all removed yet\n" in said
-    assert "hint: lrurun ledger forget removes the rest; then merge again\n" in said
-    assert tables(here.ledger) == before
-    raw(here.ledger, "UPDATE removals SET finished_at = time")
-    said = here.run("ledger", "merge", str(there.ledger))
+        run, count = ledger.runs(states=["done"])[0].id, ledger.count_runs()
+    here.run("ledger", "forget", "--where", f"id={run}", "--yes", "--why", "a typo")
+    assert not (here.runs / run).exists()
+    raw(here.ledger, "UPDATE removals SET finished_at = NULL WHERE why = 'a typo' AND user_name != 'ada'")
+    said = here.run("ledger", "merge", str(there.ledger), "--other-runs", str(there.runs))
     assert "runs new here: 1;" in said.stdout
     assert said.stderr == "forgotten here before, and back: 1 run\n"
     with Ledger.read(here.ledger) as ledger:
         assert ledger.count_runs() == count
         assert ledger.check() == []
-    assert run not in json.dumps(removed(here.ledger))
+        assert [ledger.removed_from(ladder.key) for ladder in ledger.ladders() if ladder.short_name != "sDigits"] == [
+            [],
+            ledger.removed_from(ledger.ladder("npDigits").key),
+        ]
+    here.run("ledger", "gc")  # which goes on with the removal
+    assert (here.runs / run / "1" / "checkpoints" / "100" / "data").read_text() == run
     assert here.run("ledger", "merge", str(there.ledger)).stderr == ""
 
 
@@ -557,7 +534,7 @@ with Ledger.read(Path(sys.argv[1])) as ledger:
 
 @to_both
 @on_file
-@pytest.mark.parametrize("place", ["_refuse_unfinished", "_add_checkpoints"])
+@pytest.mark.parametrize("place", ["_add_checkpoints", "move"])
 def test_a_killed_merge_of_a_part_changes_nothing(there: Machine, here: Machine, place: str) -> None:
     killed = """
 import os, sys
@@ -565,7 +542,12 @@ from pathlib import Path
 from lrurun.ledger import backups, merging
 from lrurun.ledger.ledger import Ledger
 from lrurun.session import parts
-setattr(merging, sys.argv[5], lambda *_: os.kill(os.getpid(), 9))
+def kill(*_):
+    os.kill(os.getpid(), 9)
+if sys.argv[5] == "_add_checkpoints":
+    merging._add_checkpoints = kill
+else:
+    merging.AttemptFolders.move = kill
 with Ledger.open(sys.argv[1]) as ledger, Ledger.read(Path(sys.argv[2])) as other:
     with backups.of_part(other, parts.named(other, (), "seed=0")) as (part, _):
         merging.merge(ledger, part, Path(sys.argv[3]), Path(sys.argv[4]))

@@ -272,3 +272,28 @@ def test_values_of_two_settings_are_chosen_together(tmp_path: Path) -> None:
     [choice] = machine.json("report", *FAST, *PART, "--by", "optim.lr", "--by", "train.batch", "--choose")["choice"]
     assert choice["values"] == {"optim.lr": 0.001, "train.batch": 50}
     assert (choice["among"], choice["judged"], choice["at_edge"]) == (4, 1, ["optim.lr", "train.batch"])
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("report", *FAST, "--choose"), "--choose"),
+        ((*BY, "--choice-seeds", "2"), "--choice-seeds"),
+        ((*CHOOSE, "--choice-seeds", "0"), "--choice-seeds"),
+        (("ladder", *FAST, "--choose"), "--choose"),
+        (
+            ("ladder", *FAST, "--sweep", "optim.lr=1,2", "--choose", "--fresh"),
+            "--choose and --fresh exclude each other",
+        ),
+        (
+            ("ladder", *FAST, "--sweep", "optim.lr=1,2", "--choose", "--decide"),
+            "--choose and --decide exclude each other",
+        ),
+        (
+            ("ladder", *FAST, "--sweep", "optim.lr=1,2", "--choose", "--on", "slurm"),
+            "--choose and --on exclude each other",
+        ),
+    ],
+)
+def test_choices_without_a_sweep_are_refused(swept: Machine, words: tuple[str, ...], error: str) -> None:
+    assert error in swept.refused(*words)

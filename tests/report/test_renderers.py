@@ -7,7 +7,6 @@ import functools
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from lrurun.judging.verdicts import Comparison
 from lrurun.report import formats
 from lrurun.report.formats import latex
 from lrurun.report.tables.row_scores import LadderRow
-from tests.harness import speeds
+from tests.harness import speeds, typeset
 from tests.harness.printed import agrees, from_html, from_latex, from_markdown, from_table, number, read
 from tests.harness.reports import EVIL, GRID, MINI, body, build, evil, grid, make_run, make_rung
 
@@ -388,22 +387,14 @@ def test_latex_prints_what_the_text_says(text: str, expected: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path: Any) -> None:
-    everything = " ".join([*latex._SPECIAL, *latex._SIGNS, *latex._MATHS, *"éÜñčåçāăżő中"])
+    typeset.need("pdflatex")
+    everything = " ".join([*latex._SPECIAL, *latex._SIGNS, *latex._MATHS, *latex._HANGING, *"éÜñčåçāăżő中"])
     stability = load_ladder("stability")
     its_runs = [make_run(rung.name, rung.name, 0, 0.5) for rung in stability.rungs]
     reports = [*map(made, REPORTS), structs.replace(build(), notes=(Note(everything),)), build(stability, its_runs)]
-    lines = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\usepackage{graphicx}", r"\begin{document}"]
-    for place, report in enumerate(reports):
-        (tmp_path / f"report{place}.tex").write_text(formats.render(report, "latex"), encoding="ascii")
-        lines += [rf"\input{{report{place}}}", r"\clearpage"]
-    (tmp_path / "document.tex").write_text("\n".join([*lines, r"\end{document}"]))
-    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "document.tex"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
-    assert done.returncode == 0, done.stdout
-    for word in ("Missing character", "Overfull", "Float too large"):
-        assert word not in done.stdout
+    tables = {f"report {place}": formats.render(report, "latex") for place, report in enumerate(reports)}
+    assert typeset.faults(tmp_path, tables) == []
 
 
 def test_reports_import_neither_jax_nor_the_database_nor_scipy() -> None:

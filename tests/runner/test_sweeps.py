@@ -65,3 +65,29 @@ def test_a_tuned_sweep_chooses_what_its_instances_choose(machine: Machine, tmp_p
         of_both = (json.loads(one.run(*report).stdout)["rows"] for one in (machine, alone))
         first, second = ([(row["mean"], row["learning_rate"]) for row in rows] for rows in of_both)
         assert first == second
+
+
+def test_a_sweep_that_chooses_trains_fresh_seeds_and_compares_by_them(machine: Machine) -> None:
+    rungs = ("--rung", "ring-init", "--rung", "gamma-norm")
+    command = ("ladder", "sDigits", "--profile", "smoke", *rungs, "--seeds", "2", "--sweep", "optim.lr=0.004,0.016")
+    process = machine.start(*command, "--choose")
+    wait_for(lambda: machine.states().get("done", 0) > 8)  # some of the fresh seeds
+    stop(process, signal.SIGKILL)
+    process.communicate(timeout=30)
+    done = machine.run(*command, "--choose")
+    report = machine.json("report", *command[1:4], *rungs, "--by", "optim.lr", "--choose")
+    assert [(choice["seeds"], choice["judged"]) for choice in report["choice"]] == [([0, 1], 12)] * 2
+    assert report["commands"] == []
+    shown = machine.run("report", *command[1:4], *rungs, "--by", "optim.lr", "--choose").stdout
+    assert done.stdout.endswith(shown)
+    groups = {
+        rate: [one["rung"] for one in report["choice"] if one["values"]["optim.lr"] == rate] for rate in (0.004, 0.016)
+    }
+    for rate, names in groups.items():
+        assert not names or f"fresh seeds 2-13: {', '.join(names)}: optim.lr = {rate:g}\n" in done.stderr
+    seeds = {run["seed"] for run in machine.json("runs")["runs"]}
+    assert seeds == set(range(14))
+    assert machine.states() == {"done": 8 + 24}
+    again = machine.run(*command, "--choose")
+    assert again.stdout == done.stdout
+    assert machine.states() == {"done": 8 + 24}

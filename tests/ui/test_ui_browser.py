@@ -139,7 +139,8 @@ def test_runs_are_filtered_sorted_and_compared(chromium: Any, trained: Any) -> N
     assert page.locator("h1").inner_text() == "Comparison of 2 runs"
     page.wait_for_selector(".chart canvas")
     drawn = json.loads(view.context.request.get(view.base + page.locator(".charts").get_attribute("data-src")).text())
-    assert {line["label"] for line in drawn["panels"][0]["curves"]} == {run["id"] for run in wanted}
+    named = {f"{run['rung']}, seed {run['seed']}" for run in wanted}
+    assert {line["label"] for line in drawn["panels"][0]["curves"]} == named
     view.check()
     view.context.close()
 

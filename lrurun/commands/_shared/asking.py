@@ -14,18 +14,22 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 OnlySay = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")]
 
 
-def agreed(question: str, command: str, *, yes: bool) -> bool:
-    """Whether the user answers with yes, which `yes` does for him.
+def check(command: str, *, yes: bool) -> None:
+    """Checks that there is a terminal to ask on, unless `yes` answers.
 
     Raises:
-        UsageError: there is no terminal to ask on.
+        UsageError: there is none.
     """
-    if yes:
-        return True
-    if not (sys.stdin is not None and sys.stdin.isatty() and console.is_terminal()):
+    if not (yes or (sys.stdin is not None and sys.stdin.isatty() and console.is_terminal())):
         raise UsageError(
             f"{command}: asks before it removes anything, and there is no terminal: nothing was removed",
             "--yes removes without asking, --dry-run only says what",
         )
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Whether the user answers with yes, which `yes` does for them."""
+    if yes:
+        return True
     console.say(f"{question} [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.errors import plural
@@ -25,10 +27,16 @@ if TYPE_CHECKING:
 
 def show_sweep(places: Places, points: Sequence[Point], *, json: bool = False) -> int:
     """Prints what the instances of a sweep would train."""
-    from lrurun.instances import remaining
+    from lrurun.instances import naming, remaining
 
+    documents = []
+    before: dict[str, planning.Plan] = {}
     with opening.read(places) as ledger:
-        documents = [remaining.planned(places, point.request, point.plan, ledger) for point in points]
+        for point in points:
+            name = naming.of_plan(ledger, point.plan, point.request.name, before)
+            before[name] = point.plan
+            document = remaining.planned(places, point.request, point.plan, ledger)
+            documents.append(structs.replace(document, instance=structs.replace(document.instance, short_name=name)))
     return _show_sweep(points, documents, json=json)
 
 
@@ -302,11 +310,14 @@ def _show_sweep(points: Sequence[Point], documents: Sequence[PlanDocument], *, j
         seconds = document.eta_seconds
         time = "" if not left else "unknown" if seconds is None else console.duration(seconds)
         done, runs = (sum(getattr(row, field) for row in document.rungs) for field in ("runs_done", "runs"))
-        rows.append([*(console.setting(value) for value in point.values.values()), f"{done}/{runs}", time])
+        values = [console.setting(value) for value in point.values.values()]
+        rows.append([*values, document.instance.short_name, f"{done}/{runs}", time])
     instance = first.instance
     profile = "" if instance.profile is None else f", profile {instance.profile}"
     table.show_text(
-        [*points[0].values, "done", "time left"], rows, title=f"ladder {instance.ladder} on {instance.task}{profile}"
+        [*points[0].values, "instance", "done", "time left"],
+        rows,
+        title=f"ladder {instance.ladder} on {instance.task}{profile}",
     )
     for note in dict.fromkeys(note for document in documents for note in document.notes):
         console.paragraph(f"{note[0].upper()}{note[1:]}.")

@@ -43,12 +43,13 @@ def remove(
     folder = places.data / name
     manifest = task_data.manifest_to_remove(wanted, folder)
     _refuse_running(places, wanted.name, options, folder)
+    asking.check("data remove", yes=yes or dry_run)
     size = task_data.size_of(folder)
     console.paragraph(f"{folder}: {size / 1e6:,.1f} MB{_source(manifest)}")
     console.paragraph(_again(manifest, name, places.data / "downloads", [remote.name for remote in wanted.remotes]))
     if dry_run:
         return 0
-    if not asking.agreed("remove them for good?", "data remove", yes=yes):
+    if not asking.agreed("remove them for good?", yes=yes):
         console.say("nothing was removed")
         return 1
     task_data.remove(folder, lambda text, *_: console.say(text))

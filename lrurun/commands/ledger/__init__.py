@@ -213,7 +213,6 @@ def migrate(context: typer.Context) -> int:
 
 @app.command()
 @examples(
-    "lrurun ledger backup",
     "lrurun ledger backup --out kept.db.xz",
     "lrurun ledger backup --instance npDigits --out paper.db",
 )
@@ -245,9 +244,7 @@ def backup(
 
 @app.command()
 @examples(
-    "lrurun ledger merge kept.db.xz",
     "lrurun ledger merge other.db --other-runs other-runs",
-    "lrurun ledger merge record.zip",
     "lrurun ledger merge other.db --where 'task=npDigits and tag=paper'",
 )
 def merge(

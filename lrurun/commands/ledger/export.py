@@ -33,7 +33,6 @@ Target = Literal[ExportFormat, "publication"]
 
 
 @examples(
-    "lrurun ledger export --out ledger.jsonl",
     "lrurun ledger export --to parquet tables --where task=npDigits",
     "lrurun ledger export --to publication record.zip --license CC-BY-4.0 --author 'Ada Lovelace'",
 )

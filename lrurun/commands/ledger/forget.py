@@ -152,13 +152,14 @@ def forget(
         plan = forgetting.plan(ledger, places, named, where, keep_shared=keep_shared)
         is_shared = ledger.database.is_shared
         forgetting.check(plan, places, why=why, all_users=all_users, is_shared=is_shared)
+        asking.check("forget", yes=yes or dry_run)
         if not json:
             _print(plan, places)
         if dry_run:
             if json:
                 output.write_json(_document(plan, why))
             return 0
-        if not asking.agreed("forget them for good?", "forget", yes=yes):
+        if not asking.agreed("forget them for good?", yes=yes):
             console.say("nothing was forgotten")
             return 1
         with PreparationView(pause=2.0) as view:

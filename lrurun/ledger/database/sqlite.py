@@ -46,6 +46,9 @@ SHRINK_TIMEOUT = 5.0
 _LITTLE = 1_000_000
 """Free bytes of a file that are not worth a copy of it."""
 
+_PATIENCE = 1.0
+"""Seconds to wait for others before the space of deleted rows is left to what is recorded next."""
+
 T = typing.TypeVar("T")
 
 
@@ -248,27 +251,26 @@ class SQLite(Database):
         return []
 
     def give_back(self) -> Freed:
-        """Vacuums the file, if a quarter of it is free, and shortens its log."""
+        """Vacuums the file, if a quarter of it is free and nobody uses it, and empties its log."""
         try:
-            with contextlib.closing(files.connect(self.location, "mode=rw", SHRINK_TIMEOUT)) as connection:
-                page_size, pages, free = (
-                    connection.execute(f"PRAGMA {name}").fetchone()[0]
-                    for name in ("page_size", "page_count", "freelist_count")
-                )
-                is_little = free * page_size < _LITTLE or free * 4 <= pages
-                if not is_little:
-                    if connection.execute("SELECT 1 FROM stored_runs WHERE state = 'running' LIMIT 1").fetchone():
-                        return Freed(
-                            0, f"{free * page_size / 1e6:,.1f} MB of {self.location} are free, and runs are running"
-                        )
-                    connection.execute("VACUUM")
-                # also what the log has grown to
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                return Freed(
-                    0 if is_little else (pages - connection.execute("PRAGMA page_count").fetchone()[0]) * page_size
-                )
-        except sqlite3.OperationalError as error:
-            return Freed(0, f"{self.location} was not made smaller ({error})")
+            with contextlib.closing(files.connect(self.location, "mode=rw", _PATIENCE)) as connection:
+
+                def value(statement: str) -> int:
+                    return int((connection.execute(statement).fetchone() or (0,))[0])
+
+                # While somebody reads, neither this nor a vacuum makes files smaller, but the log larger.
+                is_used = value("PRAGMA wal_checkpoint(TRUNCATE)")
+                free, before = value("PRAGMA freelist_count"), self.location.stat().st_size
+                size = free * value("PRAGMA page_size")
+                if size < _LITTLE or free * 4 <= value("PRAGMA page_count"):
+                    return Freed(0)
+                if is_used or value("SELECT count(*) FROM stored_runs WHERE state = 'running'"):
+                    return Freed(0, f"others use the ledger, in which {size / 1e6:,.1f} MB are free")
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                return Freed(max(0, before - self.location.stat().st_size))
+        except sqlite3.OperationalError as error:  # busy, or the disk is too full for a copy
+            return Freed(0, f"the ledger was not made smaller ({error})")
 
     # Queries of users
 

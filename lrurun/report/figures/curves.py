@@ -16,6 +16,7 @@ from lrurun.report.figures.figures import Curve, Panel, suited
 if TYPE_CHECKING:
     from lrurun.judging.rung_runs import RungRuns
     from lrurun.ledger.ledger import Ledger
+    from lrurun.ledger.values import Run
 
 Recorded = Mapping[str, Sequence[tuple[int, float]]]
 """The curves of a run: metric -> (step, value)."""
@@ -38,6 +39,22 @@ def recorded(ledger: Ledger, rungs: Mapping[str, RungRuns], metrics: Iterable[st
     for curve in ledger.curves([run.id for runs in rungs.values() for run in runs.counted], list(metrics)):
         by_run.setdefault(curve.run, {})[curve.key] = list(zip(curve.steps, curve.values, strict=True))
     return {rung: [by_run.get(run.id, {}) for run in runs.counted] for rung, runs in rungs.items()}
+
+
+def names_of(runs: Sequence[Run]) -> dict[str, str]:
+    """Id -> the name of each run beside the others in a legend: its rung and seed, after its instance where they are of
+    several, and before its id where that is not enough."""
+    instances = {run.memberships[0].instance for run in runs if run.memberships}
+
+    def name(run: Run) -> str:
+        first = run.memberships[0] if run.memberships else None
+        rung = run.task if first is None else first.rung + (" (tune)" if first.stage == "tune" else "")
+        instance = "" if first is None or len(instances) < 2 else f"{first.instance}: "
+        return f"{instance}{rung}, seed {run.seed}"
+
+    names = {run.id: name(run) for run in runs}
+    every = list(names.values())
+    return {run: text if every.count(text) == 1 else f"{text} ({run})" for run, text in names.items()}
 
 
 def with_count(rung: str, seeds: int) -> str:

@@ -12,12 +12,21 @@ from msgspec import Struct, structs
 
 from lrurun import console
 from lrurun.config.instance import Instance
-from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for
+from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
 from lrurun.judging import rung_runs, statistics
 from lrurun.judging.scores import curves_of, declared, form_of, of_task
 from lrurun.report.figures import curves, figures, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
-from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed, swept_table
+from lrurun.report.tables import (
+    all_tasks,
+    cells,
+    content,
+    ladder_content,
+    ladder_table,
+    paper_tables,
+    speed,
+    swept_table,
+)
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
 from lrurun.report.tables.swept_table import SweptReport
@@ -48,6 +57,10 @@ class _Rung(Struct, frozen=True, kw_only=True):
     """Means of one group have one style."""
 
 
+_UP = 0.16
+"""How far above the middle of its row a mean is: seeds are below it, published values above."""
+
+
 def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
     """A line for each rung, the first on top: mean and standard error, seeds below, published values above."""
 
@@ -61,13 +74,13 @@ def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
     groups: dict[str, list[tuple[float, float, float | None]]] = {}
     for y, rung in lines:
         if rung.mean is not None:
-            groups.setdefault(rung.group or "mean ± standard error", []).append((rung.mean, y, rung.stderr))
+            groups.setdefault(rung.group or "mean ± standard error", []).append((rung.mean, y + _UP, rung.stderr))
     drawn = [bars(name, points) for name, points in groups.items()]
-    if published := [(value, y + 0.24, error) for y, rung in lines for value, error in rung.published]:
+    if published := [(value, y + _UP + 0.22, error) for y, rung in lines for value, error in rung.published]:
         drawn.append(bars("published", published))
-    if seeds := [(seed, y - 0.24) for y, rung in lines for seed in rung.seeds]:
+    if seeds := [(seed, y - 0.03) for y, rung in lines for seed in rung.seeds]:
         across, down = map(floats, zip(*seeds, strict=True))
-        drawn.append(Curve(label="one seed", style="rings", grey=True, x=across, y=down))
+        drawn.append(Curve(label="one seed", style="rings", grey=True, x=across, y=down, lane=0.46))
     values = [x for curve in drawn for x in (*curve.x, *curve.low, *curve.high)]
     return Panel(
         x=label,
@@ -78,9 +91,15 @@ def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
     )
 
 
-def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Figure:
-    """The test score of every rung; `scores` has each run that counts, by its id."""
+def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float], *, with_differences: bool = True) -> Figure:
+    """The test score of every rung, and beside it what its change did.
+
+    Args:
+        scores: the score of each run that counts, by its id.
+        with_differences: whether the differences to the bases are drawn, with intervals and verdicts.
+    """
     form = report.score
+    differences = _differences(report) if with_differences else None
 
     def scaled(value: float | None) -> float | None:
         return None if value is None else form.scale * value
@@ -93,7 +112,7 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
                 without_value.setdefault(score.note or "no value", []).append(row.rung)
         lines.append(
             _Rung(
-                name=f"{row.rung}\n{_note(row)}",
+                name=f"{row.rung}\n{_note(row)}" + _base(row, report) * (differences is not None),
                 mean=scaled(row.mean),
                 stderr=scaled(row.stderr),
                 seeds=tuple(form.scale * scores[run] for run in row.runs),
@@ -110,21 +129,86 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
         for score in row.published
         if score.value is not None
     )
-    sentences = ["Mean ± standard error over n finished seeds; each seed below its mean."]
+    sentences = [_SEEDS, *(_of_differences(report) if differences is not None else [])]
     if sources:
         sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(report.instance.profile, report.rows)}")
     sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
+    scored = structs.replace(_means(lines, f"test {form.axis}"), is_beside=differences is not None)
     return Figure(
-        panels=(_means(lines, f"test {form.axis}"),),
+        panels=(scored,) if differences is None else (scored, structs.replace(differences, y_ticks=scored.y_ticks)),
+        columns=1 if differences is None else 2,
+        same_y=differences is not None and "row",
         title=report.instance.title(report.title),
         caption=_caption(sentences, report.notes),
     )
 
 
+_SEEDS = "Mean ± standard error over n finished seeds; each seed below its mean, equal ones side by side."
+
+
+def _base(row: LadderRow, report: ladder_table.LadderReport) -> str:
+    """The base that a rung is compared with, beside its name, where it is not the rung before for all."""
+    if not ladder_content.has_branches(report) or row.comparison is None or row.same_as_before:
+        return ""
+    return f"\nfrom {row.on}"
+
+
+def _differences(report: ladder_table.LadderReport) -> Panel | None:
+    """The difference of every rung to its base with its interval, and the verdict on it; None where there is none."""
+    form = report.score
+    drawn: dict[str, list[tuple[float, float, float, float]]] = {}
+    notes = []
+    for k, row in enumerate(report.rows):
+        comparison = row.comparison
+        if comparison is None:
+            continue
+        notes.append((-float(k), f"{row.verdict}\n({row.on_these_items})" if row.on_these_items else row.verdict))
+        if comparison.difference is not None and math.isfinite(comparison.difference) and not row.same_as_before:
+            ends = [
+                comparison.difference if end is None or not math.isfinite(end) else end
+                for end in (comparison.low, comparison.high)
+            ]
+            kind = row.verdict if row.verdict in _STYLES else "undecided"
+            low, middle, high = (form.scale * value for value in (ends[0], comparison.difference, ends[1]))
+            drawn.setdefault(kind, []).append((middle, -float(k), low, high))
+    if not drawn:
+        return None
+    curves_ = []
+    for kind, style in _STYLES.items():
+        if points := drawn.get(kind):
+            x, y, low_ends, high_ends = map(floats, zip(*points, strict=True))
+            curves_.append(Curve(label=kind, style=style, x=x, y=y, low=low_ends, high=high_ends, sideways=True))
+    label = f"change [{form.unit}]" if form.symbol else "change"
+    return Panel(x=label, y="", curves=tuple(curves_), notes=tuple(notes), is_beside=True, zero=True)
+
+
+_STYLES: dict[str, figures.Style] = {"helps": "better", "hurts": "worse", "undecided": "open"}
+"""The verdict on a change -> the style of its difference."""
+
+
+def _of_differences(report: ladder_table.LadderReport) -> list[str]:
+    """What the differences beside the scores are."""
+    compared = [row.comparison for row in report.rows if row.comparison is not None]
+    tested = [comparison for comparison in compared if comparison.is_tested]
+    to = "base" if ladder_content.has_branches(report) else "rung above"
+    sentences = []
+    if tested:
+        sentences.append(
+            f"Right: the change from the {to}, with its 95 % interval (Welch), not corrected. Verdicts: "
+            f"{paper_tables.test_of(tested)} at 5 %, corrected by Holm's method over "
+            f"{plural(report.hypotheses, 'comparison')}."
+        )
+    else:
+        sentences.append(f"Right: the change from the {to}; a test needs two seeds.")
+    if any(row.on_these_items for row in report.rows):
+        sentences.append("In brackets: the verdict on these test items.")
+    return sentences
+
+
 def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
     drawn = task_map.make(report)
-    sentences = [drawn.legend, "Colour: blue helps, orange hurts, grey is undecided."]
+    sentences = [drawn.legend, "Colour: blue helps, orange hurts, grey is undecided. Narrow cells have two digits."]
     whole = all_tasks.content_of(report)
     sentences += _caution(whole)
     positions = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
@@ -138,6 +222,7 @@ def every_task(report: AllTasksReport) -> Figure:
         y="",
         picture=picture,
         texts=tuple((x, y, cell.text.replace("-", "−")) for x, y, cell in positions),
+        short_texts=tuple(cell.short.replace("-", "−") for _, _, cell in positions),
         x_ticks=tuple(zip(picture.x, drawn.columns, strict=True)),
         y_ticks=tuple(zip(picture.y, drawn.rows, strict=True)),
     )
@@ -257,7 +342,7 @@ def speeds(report: speed.SpeedReport, speed_of: Mapping[str, float]) -> Figure:
         )
         for number, row in enumerate(report.rows)
     ]
-    sentences = ["Mean ± standard error over n finished seeds; each seed below its mean."]
+    sentences = [_SEEDS]
     shared = [_setting(settings[0], name) for name in ("device", "threads", "packed") if name not in differing]
     if shared := [text for text in shared if text]:
         sentences.append(f"All runs: {', '.join(shared)}.")
@@ -452,12 +537,13 @@ def run_curves(runs: Sequence[Run], ledger: Ledger, instances: str, metrics: Seq
     forms = {form.name: form for form in (of_task(run.task, recorded[run.id], known) for run in runs)}
     of_import = any(run.kind == "imported" for run in runs)
     drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values(), test=of_import)
-    panels = curves.panels({_name(run): [recorded[run.id]] for run in runs}, drawn)
+    names = curves.names_of(runs)
+    panels = curves.panels({names[run.id]: [recorded[run.id]] for run in runs}, drawn)
     if not panels:
-        if names := sorted({name for curves in recorded.values() for name in curves}):
+        if metrics_of := sorted({name for curves in recorded.values() for name in curves}):
             raise NotFoundError(
                 f"run {', '.join(recorded)}: has curves, but none that is drawn without --metric",
-                f"name one: --metric {names[0]}; curves: {', '.join(names)}",
+                f"name one: --metric {metrics_of[0]}; curves: {', '.join(metrics_of)}",
             )
         raise _no_curves(f"run {', '.join(recorded)}", of_import=of_import)
     return Figure(panels=tuple(panels), same_x=True, title=_heading(runs, instances), caption=_states(runs))
@@ -504,7 +590,8 @@ def ladder_norms(
 
 def run_norms(runs: Sequence[Run], ledger: Ledger, instances: str) -> Figure:
     """The norms of the states of single runs of these `instances`."""
-    panels = [curves.norms("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
+    names = curves.names_of(runs)
+    panels = [curves.norms("" if len(runs) == 1 else names[run.id], [ledger.metrics(run.id)]) for run in runs]
     caption = " ".join([curves.NORMS, _states(runs)]).strip()
     return _norm_figure(panels, _heading(runs, instances), caption, f"run {', '.join(run.id for run in runs)}")
 
@@ -557,11 +644,12 @@ def ladder_eigenvalues(
 def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, instances: str) -> Figure:
     """The eigenvalues of every layer of these runs, of these `instances`."""
     spectra, steps = [], []
+    labels = curves.names_of(runs)
     for run in runs:
         step, initial, trained = spectra_of(run)
-        steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({run.id})")
+        steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({labels[run.id]})")
         for number, (before, after) in enumerate(zip(initial, trained, strict=True)):
-            title = f"layer {number}" if len(runs) == 1 else f"{run.id[:6]}, layer {number}"
+            title = f"layer {number}" if len(runs) == 1 else f"{labels[run.id]}, layer {number}"
             spectra.append(figures.spectrum(title, before, after))
     sentences = [
         f"Eigenvalues of the recurrence, trained to step {', '.join(steps)}; the unit circle.",

@@ -44,8 +44,11 @@ LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 BETTER, WORSE, GREY = "#0072B2", "#D55E00", "#888888"
 
-SMALL, USUAL, LARGE = 6.5, 7.0, 8.0
-"""Sizes of type in points: captions, labels, titles."""
+_DIFFERENCES = {"better": (BETTER, "^", BETTER), "worse": (WORSE, "v", WORSE), "open": ("#555555", "D", "white")}
+"""Style of points -> colour, marker, and colour inside: they differ without colour too."""
+
+SMALL, USUAL, LARGE = 7.0, 7.5, 8.5
+"""Sizes of type in points: captions, labels, titles. None is smaller than 7 points in print."""
 _MARGIN, _GAP = 0.04, 0.06
 """Inches: around the figure, and between its parts."""
 
@@ -169,6 +172,8 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
     return _compose(drawing, rows * high + 0.2, figure.title, figure.caption, handles)
 
 
+_NAME = 24
+"""Letters of a line of a name on the vertical axis."""
 _ROOM_OF_TEXTS = 0.65
 """About how many inches of the height of a square panel its title and the texts of its horizontal axis have."""
 
@@ -181,11 +186,28 @@ def _height(figure: Figure, width: float, columns: int) -> float:
     if any(panel.square for panel in figure.panels):
         return (width - 0.2) / columns + _ROOM_OF_TEXTS - 0.25
     if not circles:
-        names = max(sum(name.count("\n") + 1 for _, name in panel.y_ticks) for panel in figure.panels)
-        return max(1.12 + 0.175 * width / columns, 0.4 + 0.17 * names)
+        lines = [[_folded(name, _NAME).count("\n") + 1 for _, name in panel.y_ticks] for panel in figure.panels]
+        most = [max(of_panel, default=0) for of_panel in lines]
+        if any(curve.lane for panel in figure.panels for curve in panel.curves):
+            return 0.45 + max(len(of_panel) for of_panel in lines) * max(0.42, 0.08 + 0.135 * max(most))
+        names = max(map(sum, lines))
+        row = 0.17 if not _has_short_cells(figure, width / columns) else 0.3
+        return max(1.12 + 0.175 * width / columns, 0.4 + row * names)
     square = (width - 0.5 - _room_of_colors(figure)) / columns + 0.3
     wide, high = (1.2 + max(values) - min(values) for values in zip(*circles[0].circles, strict=True))
     return float(square * max(1.0, high / wide))
+
+
+def _has_short_cells(figure: Figure, width: float) -> bool:
+    """Whether cells of a picture are about too narrow for their texts, so that they have two lines."""
+    for panel in figure.panels:
+        if panel.short_texts and panel.x_ticks:
+            names = max((_length(line) for _, name in panel.y_ticks for line in name.split("\n")), default=0)
+            cell = (width - 0.15 - 0.058 * names) / len(panel.x_ticks)
+            lengths = sorted(len(text) for _, _, text in panel.texts)
+            if cell < 0.064 * lengths[int(_MOST_CELLS * (len(lengths) - 1))]:
+                return True
+    return False
 
 
 def _room_of_colors(figure: Figure) -> float:
@@ -204,13 +226,24 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
     longest = max((_length(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)
     if len(panel.x_ticks) * longest * per_inch > 15:
         ax.tick_params(axis="x", labelrotation=45)
+        # a line each: two of one name would cover the next
+        ax.set_xticks([number for number, _ in panel.x_ticks], [_folded(name, _NAME) for _, name in panel.x_ticks])
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
-    ax.set_title("\n".join(map(_text, panel.title.split("\n"))))
-    columns = len({right for right, _, _ in panel.texts})
-    for right, up, text in panel.texts:
-        size = SMALL * min(1.0, 9 / per_inch / columns / max(1, len(text)))
-        ax.text(right, up, _text(text), fontsize=size, ha="center", va="center")
+    if panel.is_beside and per_inch > 0.5:  # narrow panels side by side
+        ax.set(xlabel=_folded(ax.get_xlabel(), 13))
+    room = int(15 / per_inch)  # letters
+    ax.set_title(_folded(panel.title, room) if _length(panel.title) > room else _lines_of(panel.title))
+    for number, (right, up, text) in enumerate(panel.texts):
+        written = ax.text(right, up, _text(text), fontsize=SMALL, ha="center", va="center", linespacing=1.0)
+        if panel.short_texts:
+            written.set_gid(f"cell {panel.short_texts[number]}")
+    for up, text in panel.notes:
+        lines = _lines_of(text)
+        place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center", "linespacing": 1.1}
+        ax.text(1.04, up, lines, fontsize=SMALL, **place)
+    if panel.zero:
+        ax.axvline(0.0, linewidth=0.6, color="black", zorder=1.5)
     if panel.square:
         ax.set_box_aspect(1)
         room = int(17 * (1 / per_inch - 0.5))  # letters
@@ -244,11 +277,11 @@ def _axis(
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     axis = getattr(ax, f"{direction}axis")
-    getattr(ax, f"set_{direction}label")(_text(label))
+    getattr(ax, f"set_{direction}label")(_lines_of(label))
     getattr(ax, f"set_{direction}scale")(scale)
     if ticks:
         axis.set_ticks(
-            [number for number, _ in ticks], [_folded(name, 14 if direction == "x" else 22) for _, name in ticks]
+            [number for number, _ in ticks], [_folded(name, 14 if direction == "x" else _NAME) for _, name in ticks]
         )
         if scale == "linear":  # names, not numbers
             axis.set_tick_params(length=0)
@@ -269,6 +302,11 @@ def _axis(
 
 def _text(text: str) -> str:
     return clean(text).replace(" - ", " − ")
+
+
+def _lines_of(text: str) -> str:
+    """A text of several lines."""
+    return "\n".join(map(_text, text.split("\n")))
 
 
 def _length(text: str) -> int:
@@ -293,6 +331,10 @@ def _style(curve: Curve, number: int, *, solid: bool) -> dict[str, Any]:
         size = 3.0 if len(curve.x) < 100 else 2.2
         hollow = {"markerfacecolor": "none", "markeredgewidth": 0.7}
         return {"color": color, "marker": marker, "linestyle": "none", "markersize": size, **hollow}
+    if curve.style in _DIFFERENCES:
+        color, marker, fill = _DIFFERENCES[curve.style]
+        shape = {"color": color, "marker": marker, "markerfacecolor": fill, "markeredgewidth": 0.8}
+        return {"linestyle": "none", "markersize": 3.4 if curve.style == "open" else 4.0, **shape}
     if curve.style == "thin":
         return {"color": color, "linestyle": "-", "linewidth": 0.5}
     if curve.style == "dashed":
@@ -315,6 +357,9 @@ def _curve(curve: Curve, ax: Axes, style: dict[str, Any], share: float, high: fl
         ax.scatter(curve.x, curve.y, areas, color=style["color"], linewidth=0, zorder=2.0, clip_on=False)
         return
     points = style["linestyle"] == "none"
+    if curve.lane:
+        # a marker at the end of the axis is whole
+        style = style | {"gid": f"lane {curve.lane}", "markersize": 1.9, "markeredgewidth": 0.5, "clip_on": False}
     if curve.style == "marked":
         every = max(1, len(curve.x) // 5)
         style = style | {"markevery": (int(share * every), every)}
@@ -447,7 +492,76 @@ def _compose(figure: Drawing, height: float, title: str, caption: str, handles: 
         part.set_in_layout(False)
     bottom = (_MARGIN + under + key) / total
     figure.set_layout_engine("constrained", rect=(0.0, bottom, 1.0, height / total), h_pad=0.03, w_pad=0.03)
+    _put_side_by_side(figure)
+    _shorten_cells(figure)
     return figure
+
+
+_MOST_CELLS = 0.9
+"""The share of a picture's cells that longer texts must fit to stand there."""
+
+
+def _shorten_cells(figure: Drawing) -> None:
+    """Gives the cells of a picture their shorter texts where the longer ones do not fit most of them, and a cell that
+    has no room for that either its first line."""
+    cells = [(ax, [text for text in ax.texts if str(text.get_gid()).startswith("cell ")]) for ax in figure.axes]
+    if not any(texts for _, texts in cells):
+        return
+    figure.draw_without_rendering()  # the layout decides how wide a cell is
+    for ax, texts in cells:
+        if not texts:
+            continue
+        shorter = [str(text.get_gid()).removeprefix("cell ") for text in texts]
+        for text in texts:
+            text.set_gid(None)
+        room = 0.98 * abs(ax.transData.transform((1.0, 0.0))[0] - ax.transData.transform((0.0, 0.0))[0])
+        too_wide = [text.get_window_extent().width > room for text in texts]
+        are_short = sum(too_wide) > (1 - _MOST_CELLS) * len(texts)
+        for text, form, is_wide in zip(texts, shorter, too_wide, strict=True):
+            for tried in (form, form.split("\n")[0]) if are_short or is_wide else ():
+                text.set_text(_lines_of(tried))
+                if text.get_window_extent().width <= room:
+                    break
+
+
+_CLEAR = 0.2
+"""Points between markers side by side."""
+
+
+def _put_side_by_side(figure: Drawing) -> None:
+    """Moves the points of curves with lanes so that none covers another: down, and beside where a lane is full."""
+    lanes = [
+        (ax, drawn, float(gid.removeprefix("lane ")))
+        for ax in figure.axes
+        for drawn in ax.lines
+        if (gid := str(drawn.get_gid())).startswith("lane ")
+    ]
+    if not lanes:
+        return
+    figure.draw_without_rendering()  # the layout decides how large the panels are
+    for ax, drawn, lane in lanes:
+        drawn.set_gid(None)
+        ax.set_xlim(ax.get_xlim())
+        to_pixels, pixels = ax.transData, DPI / 72
+        step = pixels * (drawn.get_markersize() + drawn.get_markeredgewidth() + _CLEAR)
+        points = to_pixels.transform(drawn.get_xydata())
+        unit = abs(to_pixels.transform((1.0, 1.0))[1] - to_pixels.transform((1.0, 0.0))[1])
+        rows = max(1, int(lane * unit / step))
+        moved: dict[float, list[tuple[float, float]]] = {}
+        for k in sorted(range(len(points)), key=lambda k: (points[k][1], points[k][0])):
+            x, y = points[k]
+            taken = moved.setdefault(round(float(y), 3), [])
+            places = ((x + sign * beside * step, y - row * step) for beside in range(len(points) + 1)
+                      for row in range(rows) for sign in ((1, -1) if beside else (1,)))  # fmt: skip
+            free = next(
+                (right, up)
+                for right, up in places
+                if all(math.hypot(right - a, up - b) >= step * (1 - 1e-6) for a, b in taken)
+            )
+            taken.append(free)
+            points[k] = free
+        across, up = to_pixels.inverted().transform(points).T
+        drawn.set_data(across, up)
 
 
 _MOST_TRIED = 24

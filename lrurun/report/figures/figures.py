@@ -20,7 +20,7 @@ Scale = Literal["linear", "log"]
 Width = Literal["column", "page"]
 """What a figure is as wide as: one column of a paper, or both and the whole page."""
 
-Style = Literal["line", "marked", "dashed", "thin", "points", "rings", "crosses"]
+Style = Literal["line", "marked", "dashed", "thin", "points", "rings", "crosses", "better", "worse", "open"]
 
 
 class Curve(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,8 @@ class Curve(Struct, frozen=True, kw_only=True):
     x: tuple[float, ...]
     y: tuple[float, ...]
     style: Style = "line"
-    """marked: a line with some markers, for many lines; thin: of what oscillates, and of single seeds."""
+    """marked: a line with some markers, for many lines; thin: of what oscillates, and of single seeds; better, worse,
+    open: points of differences that are decided, and of those that are not."""
     family: str = ""
     """The label of the curve whose colour and marker it shares, as a simulation and its closed form do."""
     low: tuple[float, ...] = ()
@@ -43,6 +44,9 @@ class Curve(Struct, frozen=True, kw_only=True):
     """Whether the bars are along the horizontal axis."""
     grey: bool = False
     """Whether the curve is a reference that the question is not about."""
+    lane: float = 0.0
+    """Of points in rows: how much of the vertical axis below each they may take, so that none covers another; 0: they
+    are where they are."""
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -79,6 +83,14 @@ class Panel(Struct, frozen=True, kw_only=True):
     """The middles of unit circles in a plane of complex numbers, whose units are equal. Several have no axes."""
     texts: tuple[tuple[float, float, str], ...] = ()
     """Texts at positions."""
+    short_texts: tuple[str, ...] = ()
+    """What stands in place of `texts` where these do not fit the cells of a picture; empty if they always do."""
+    notes: tuple[tuple[float, str], ...] = ()
+    """Texts at the right of the panel, at places of the vertical axis."""
+    is_beside: bool = False
+    """Whether it has another one beside it in a column, so that labels have little room."""
+    zero: bool = False
+    """Whether it has a line at 0 of the horizontal axis."""
 
 
 class Figure(Struct, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ class MapCell(Struct, frozen=True, kw_only=True):
     text: str
     """Sign and difference, which is called the mean's where the typical run has the other direction; without a
     difference to a base, the score; empty where there is nothing."""
+    short: str = ""
+    """The text for a narrow cell: the sign above a number of two digits."""
     verdict: str
     benefit: float | None
     """The difference as a share of the largest in its metric, positive where the change helps or, if that is
@@ -95,7 +97,8 @@ def _counts(row: AllTasksRow) -> MapCell:
     """How many tasks have each verdict on a rung."""
     counts = Counter(cell.verdict for cell in row.cells)
     text = " ".join(f"{sign}{counts[verdict]}" for verdict, sign in SIGNS.items() if counts[verdict])
-    return MapCell(anchor="", text=text, verdict="", benefit=None)
+    decided = [f"{SIGNS[verdict]}{counts[verdict]}" for verdict in DECIDED if counts[verdict]]
+    return MapCell(anchor="", text=text, short="\n".join(decided) or text, verdict="", benefit=None)
 
 
 def _difference(cell: TaskCell) -> float | None:
@@ -108,6 +111,7 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
     direction = {"helps": 1.0, "hurts": -1.0}.get(cell.verdict, 0.0)  # by ranks, which a mean may contradict
     if size is None and not cell.same_as_before and cell.mean is not None:
         text = form.with_symbol(form.short(cell.mean))
+        short = _two_digits(form.scale * cell.mean, form.decimals, sign="")
     else:
         number = ""
         if size is not None and cell.comparison is not None:
@@ -115,11 +119,24 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
         opposite = gain is not None and direction * gain < 0
         sign = HIDDEN.get(cell.on_these_items) or SIGNS.get(cell.verdict, "")
         text = f"{sign} {'mean ' if opposite else ''}{number}".strip()
+        digits = "" if size is None else _two_digits(form.scale * size, form.decimals, sign="+")
+        short = f"{sign}\n{f'({digits})' if opposite else digits}".strip("\n")
     share = None
     if gain is not None:
         part = 1.0 if math.isinf(gain) else abs(gain) / (largest[cell.metric] or 1.0)
         share = math.copysign(part, direction or gain)
-    return MapCell(anchor=all_tasks.anchor(column, cell.rung), text=text, verdict=cell.verdict, benefit=share)
+    return MapCell(
+        anchor=all_tasks.anchor(column, cell.rung), text=text, short=short, verdict=cell.verdict, benefit=share
+    )
+
+
+def _two_digits(value: float, decimals: int, *, sign: str) -> str:
+    """About two digits of a number, as in "+81", "+8.5" and "+.34"."""
+    if abs(value) >= 1000:
+        return f"{value:{sign}.0e}" if math.isfinite(value) else f"{value:{sign}}"
+    kept = 0 if abs(value) >= 9.95 else 1 if abs(value) >= 0.995 or decimals < 2 else 2
+    text = f"{value:{sign}z.{kept}f}"
+    return text.replace("0.", ".", 1) if kept == 2 else text
 
 
 def content_of(report: AllTasksReport) -> content.ReportContent:

@@ -114,10 +114,14 @@ def paper_table(table: PaperTable, style: PaperStyle, *, table_only: bool = Fals
     )
 
 
+_LETTERS_OF_A_LINE: dict[PageWidth, int] = {"column": 25, "page": 48}
+"""About how many letters a line of a column of sentences has."""
+
+
 def paper_pages(table: PaperTable, style: PaperStyle, *, table_only: bool = False) -> Iterator[str]:
     """A table for a paper in parts that fit a page each: all but the first are a continuation, with a number in their
     label."""
-    for number, part in enumerate(pages(table), 1):
+    for number, part in enumerate(pages(table, _LETTERS_OF_A_LINE[style.width]), 1):
         if number > 1:
             caption, label = (style.caption and f"{style.caption.rstrip('.')} (continued).", style.label)
             part_style = structs.replace(style, caption=caption, label=label and f"{label}-{number}")
@@ -128,8 +132,9 @@ def paper_pages(table: PaperTable, style: PaperStyle, *, table_only: bool = Fals
 
 def _fit(table: PaperTable, room: float) -> tuple[str, int] | None:
     """The size of type and half of the gap between columns with which a table is no wider than `room` points."""
+    sizes = _SIZES[1:] if table.wrapped else _SIZES  # sentences need room
     return next(
-        ((size, gap) for size, share in _SIZES for gap in _GAPS if _left(table, room, share, gap) >= 0),
+        ((size, gap) for size, share in sizes for gap in _GAPS if _left(table, room, share, gap) >= 0),
         None,
     )
 
@@ -143,7 +148,7 @@ def _left(table: PaperTable, room: float, share: float, gap: int) -> float:
     return room - share * sum(widths) - 2 * gap * gaps - _LEAST * room * bool(table.wrapped)
 
 
-_LEAST = 0.34
+_LEAST = 0.44
 """The least share of the width of a table that a column of sentences has."""
 
 

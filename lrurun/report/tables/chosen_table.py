@@ -104,9 +104,9 @@ class Fresh(Struct, frozen=True, kw_only=True):
         return values_text(self.values)
 
     def request(self, request: LadderRequest) -> LadderRequest:
-        """The request that trains them."""
+        """The request that trains them. Its instance keeps the name that the sweep gave it."""
         sets = request.sets | {path: value for path, value in self.values.items() if value is not None}
-        return structs.replace(request, sets=sets, rungs=self.rungs, seeds=self.seeds)
+        return structs.replace(request, sets=sets, rungs=self.rungs, seeds=self.seeds, name=None)
 
 
 class Choice:

@@ -247,9 +247,9 @@ def _judging_instances(
 def _judging_instance(
     ledger: Ledger, name: str, ladder: Ladder, instances: Sequence[LadderInstance], only: LoadedInstance | None
 ) -> JudgingInstance | None:
-    """The instance of these, of the ladder on a task, whose runs decide: `only` that one, else the plain recipe, else a profile
-    at the paper's sizes, else any, as with other settings; of several, that with the most current final runs. Without
-    any that can be judged, the reasons."""
+    """The instance of these, of the ladder on a task, whose runs decide: `only` that one, else the plain recipe, else a
+    profile at the paper's sizes, else any, as with other settings; of several, that with the most current final runs.
+    Without any that can be judged, the reasons."""
     usable: list[tuple[tuple[int, int], JudgingInstance]] = []
     unusable: list[tuple[LadderInstance, str]] = []
     hidden = ledger.hidden()  # which changes no verdict

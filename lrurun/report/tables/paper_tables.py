@@ -78,7 +78,7 @@ def _of_rungs(report: LadderReport) -> tuple[Column, ...]:
     form = report.score
     seeds = Column(name="Seeds", cell=lambda row: f"{row.ranked}")
     base = Column(name="Base", cell=lambda row: clean(row.on or NOTHING), right=False)
-    several = len({row.ranked for row in report.rows}) > 1
+    several = len({row.ranked for row in report.rows if row.ranked}) > 1
     bold = marked(report)
     return (
         Column(name="Variant", cell=lambda row: clean(row.rung), right=False),
@@ -156,7 +156,7 @@ def _changes(report: LadderReport, shown: set[str]) -> list[str]:
         return [*sentences, *_legend(report.rows, corrected, _looks(report))]
     tested = [comparison for comparison in compared if comparison.is_tested]
     if "p_adjusted" in shown and tested:
-        sentences.append(f"p: two-sided {_test(tested)}, corrected by Holm's method {corrected}{_looks(report)}.")
+        sentences.append(f"p: two-sided {test_of(tested)}, corrected by Holm's method {corrected}{_looks(report)}.")
     return sentences
 
 
@@ -175,12 +175,12 @@ def _legend(rows: Sequence[LadderRow], corrected: str, looks: str = "") -> list[
         return ["No difference is tested: a test needs two seeds."]
     same = "; = the same runs" if any(row.verdict == "same runs" for row in rows) else ""
     return [
-        f"↑ better, ↓ worse, no arrow undecided{same}: two-sided {_test(tested)} at 5 %, "
+        f"↑ better, ↓ worse, no arrow undecided{same}: two-sided {test_of(tested)} at 5 %, "
         f"corrected by Holm's method {corrected}{looks}."
     ]
 
 
-def _test(tested: Sequence[Comparison]) -> str:
+def test_of(tested: Sequence[Comparison]) -> str:
     """The tests of these comparisons, and what they hold for."""
     few = {comparison.provisional for comparison in tested}
     ranks, welch = "Brunner-Munzel permutation test", "Welch test"
@@ -196,7 +196,7 @@ def _bold(report: LadderReport, *, same: bool) -> list[str]:
         return ["Bold: the best mean."]
     compared = [row.comparison for row in report.rows if row.comparison is not None and row.comparison.is_tested]
     test = (
-        "the same test" if same and compared else f"a two-sided {_test(compared)}" if compared else "a two-sided test"
+        "the same test" if same and compared else f"a two-sided {test_of(compared)}" if compared else "a two-sided test"
     )
     sentence = f"Bold: no other variant is better, by {test} corrected over {plural(unbeaten.pairs, 'pair')}."
     return [sentence if unbeaten.can_decide else f"{sentence[:-1]}, of which so few seeds decide none."]
@@ -244,8 +244,8 @@ def claims(report: LadderReport, *, plain: bool) -> PaperTable:
     tested = [claim for claim in report.claims if claim.is_tested]
     if tested:
         legend += [
-            f"Difference of means, in {form.unit}; in brackets, its 95 % interval.",
-            f"Verdicts: {_test(tested)} at 5 %; p is corrected by Holm's method over "
+            f"Difference of means, in {form.unit}{_INTERVALS}.",
+            f"Verdicts: {test_of(tested)} at 5 %; p is corrected by Holm's method over "
             f"{plural(report.hypotheses, 'comparison')}{_looks(report)}.",
         ]
     if any(claim.stand_in and claim.verdict in JUDGED for claim in report.claims):
@@ -254,7 +254,8 @@ def claims(report: LadderReport, *, plain: bool) -> PaperTable:
 
 
 def _with_caption(table: PaperTable, title: str, legend: Sequence[str]) -> PaperTable:
-    narrower = table.narrower and _with_caption(table.narrower, title, legend)
+    without = [sentence.replace(_INTERVALS, "") for sentence in legend]
+    narrower = table.narrower and _with_caption(table.narrower, title, without)
     return structs.replace(table, title=title, legend=tuple(legend), narrower=narrower)
 
 
@@ -305,37 +306,54 @@ def of_claims(judged: Sequence[JudgedClaim], *, label: str, plain: bool) -> Pape
     narrow = tuple(
         structs.replace(column, cell=alone) if column.name == "Difference" else column for column in table.columns
     )
-    return structs.replace(table, narrower=structs.replace(table, columns=narrow))
+    table = structs.replace(table, narrower=structs.replace(table, columns=narrow))
+    return _with_caption(table, table.title, table.legend)
 
 
-_PAGE = 16
-"""Rows with sentences that a page has room for."""
+_INTERVALS = "; in brackets, its 95 % interval"
+"""What a caption says of differences that have intervals."""
 
 
-def pages(table: PaperTable) -> list[PaperTable]:
-    """A long table with sentences in parts that fit a page each; all but the first say so, and have labels with
-    numbers."""
-    starts = range(0, len(table.rows), _PAGE) if len(table.rows) > _PAGE else [0]
+_PAGE = 36
+"""Lines that a page has room for, beside the caption."""
 
-    def part(whole: PaperTable, number: int, start: int) -> PaperTable:
-        rows = whole.rows[start : start + _PAGE] if len(starts) > 1 else whole.rows
-        narrower = whole.narrower and part(whole.narrower, number, start)
-        whole = structs.replace(whole, rows=rows, narrower=narrower)
+
+def pages(table: PaperTable, letters: int) -> list[PaperTable]:
+    """A long table in parts that fit a page each; all but the first say so, and have labels with numbers.
+
+    `letters`: about how many a line of a sentence has.
+    """
+    if not table.wrapped:
+        return [table]
+    [sentences] = [column for column in table.columns if column.name == table.wrapped]
+    parts: list[list[int]] = [[]]
+    room = float(_PAGE)
+    for number, row in enumerate(table.rows):
+        lines = -(-len(sentences.cell(row)) // letters)
+        if parts[-1] and room < lines:
+            parts.append([])
+            room = float(_PAGE)
+        parts[-1].append(number)
+        room -= lines + 0.3  # and the gap
+
+    def part(whole: PaperTable, number: int, rows: list[int]) -> PaperTable:
+        narrower = whole.narrower and part(whole.narrower, number, rows)
+        whole = structs.replace(whole, rows=tuple(whole.rows[k] for k in rows), narrower=narrower)
         if number == 1:
             return whole
         title = f"{whole.title.rstrip('.')} (continued)."
         return structs.replace(whole, title=title, legend=(), label=f"{whole.label}-{number}")
 
-    return [part(table, number, start) for number, start in enumerate(starts, 1)]
+    return [part(table, number, rows) for number, rows in enumerate(parts, 1)]
 
 
 def _judges(judged: Sequence[JudgedClaim]) -> list[str]:
     """What the verdicts on claims of several ladders are from, and what changes their reading."""
     tested = [claim.ours for claim in judged if claim.ours.is_tested]
-    sentences = ["Differences of means; in brackets, 95 % intervals."] if tested else []
+    sentences = [f"Difference of means{_INTERVALS}."] if tested else []
     if tested and any(claim.here is not None for claim in judged):
         sentences.append(
-            f"Verdicts: {_test(tested)} at 5 %, corrected by Holm's method over the comparisons of a task."
+            f"Verdicts: {test_of(tested)} at 5 %, corrected by Holm's method over the comparisons of a task."
         )
     elif tested:
         sentences.append("Verdicts from the printed means and errors: Welch test at 5 %, corrected by Holm's method.")

@@ -68,6 +68,11 @@ def write(ledger: Ledger, part: Part, places: Places, target: Path, choices: Cho
         NotFoundError: no run of the part is finished.
     """
     exports.check_new(target)
+    if not any(run.state in FINISHED for run in ledger.each(ledger.run_ids(part=part))):
+        raise NotFoundError(
+            f"{ledger.path}: no run of {part.text or 'this ledger'} is finished, so there is nothing to publish",
+            "lrurun status shows what remains",
+        )
     is_zip = target.suffix.lower() == ".zip"
     try:
         with files.atomic(target.absolute()) as partial:
@@ -92,11 +97,6 @@ def _write(ledger: Ledger, part: Part, places: Places, folder: Path, name: str, 
     without: list[tuple[str, str]] = []
     with Ledger.read(folder / LEDGER) as copy:
         ids = copy.run_ids()
-        if not any(run.state in FINISHED for run in copy.each(ids)):
-            raise NotFoundError(
-                f"{ledger.path}: no run of {part.text or 'this ledger'} is finished, so there is nothing to publish",
-                "lrurun status shows what remains",
-            )
         exports.write(copy, ids, "csv", folder / "tables")
         for instance in copy.ladders():
             made, why = _instance(copy, ledger, instance, places, folder)
@@ -202,12 +202,15 @@ def _loaded(copy: Ledger, ledger: Ledger, instance: LadderInstance) -> tuple[Loa
 
 def _write_reports(loaded: LoadedInstance, folder: Path) -> bool:
     from lrurun.report import run_details
+    from lrurun.report.formats.paper_style import PaperStyle
 
     report = loaded.report()
     details = run_details.collect(formats.content_of(report), loaded.ledger)
     for format in get_args(formats.Format):
         text = formats.render(report, format, details=details if format == "html" else None)
         (folder / f"report{_ENDINGS[format]}").write_text(text.rstrip("\n") + "\n", encoding="utf-8", newline="")
+    table = formats.render(loaded.report(with_unbeaten=True), "latex", style=PaperStyle(plain=True))
+    (folder / "table.tex").write_text(f"{table}\n", encoding="utf-8")
     return True
 
 
@@ -262,7 +265,7 @@ def _training(copy: Ledger, instance: LadderInstance, made: readme.Described) ->
     every = [attempt for own in copy.attempts_by_run([run.id for run in runs]).values() for attempt in own]
     starts = [attempt.started_at for attempt in every]
     ends = [attempt.ended_at for attempt in every if attempt.ended_at is not None]
-    versions = sorted({version for run in runs for version in run.code if run.kind != "imported"})
+    versions = sorted({text.removeprefix("lrurun ") for run in runs for text in run.code if run.kind != "imported"})
     return crate.Training(
         name=instance.short_name,
         description=f"{made.title}: {made.runs} runs.",
@@ -313,6 +316,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "runs.csv": "The runs, a line each",
     "metrics.csv": "The curves of the runs, a line for each point",
     "ladder.toml": "The variants that were compared",
+    "table.tex": "The comparison as a table for a paper",
     "recipe.toml": "How they were trained",
 }
 

@@ -89,7 +89,9 @@ def _contents(instances: Sequence[Described]) -> list[str]:
         lines.append(f"- `{described.folder}/`: {described.title} ({plural(described.runs, 'run')} here{left}).")
         what = []
         if described.has_report:
-            what.append("the comparison (`report.*`: text, Markdown, CSV, JSON, LaTeX, HTML)")
+            what.append(
+                "the comparison (`report.*`: text, Markdown, CSV, JSON, LaTeX, HTML; `table.tex`: a table for a paper)"
+            )
         if described.has_methods:
             what.append("the paragraph for a methods section (`methods.*`)")
         if described.has_figure:

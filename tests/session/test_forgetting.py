@@ -1,0 +1,433 @@
+"""`lrurun ledger forget`: what goes and what stays, what is refused, kills at any moment, several commands at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun import files
+from lrurun.ledger.ledger import Ledger
+from lrurun.runner import run_files, storage
+from lrurun.session import forgetting
+from tests.harness.machine import Machine, held, small_files
+from tests.harness.results import fill
+from tests.harness.stores import SERVER, dump, machine_with, raw, refused_by_database
+
+SMOKE, OTHER = "sDigits-smoke", "npDigits"
+FORGET = ("ledger", "forget")
+
+
+@pytest.fixture(params=["file", SERVER])
+def filled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    """A ledger with two instances, of a file and of a server, and the folders of their runs."""
+    for machine in machine_with(request.param, tmp_path / "here", request):
+        yield fill_both(machine)
+
+
+def fill_both(machine: Machine) -> Machine:
+    """One instance that is judged, and one that has a single rung."""
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5, 0.6], "ring-init": [0.7, 0.8]}, profile="smoke")
+    fill(machine.ledger, "npDigits", {"gamma-norm": [0.5, 0.6, 0.7]})
+    return add_files(machine)
+
+
+def add_files(machine: Machine) -> Machine:
+    with Ledger.open(machine.ledger) as ledger:
+        for run in ledger.run_ids():
+            attempt = machine.runs / run / "1"
+            (attempt / "checkpoints" / "20").mkdir(parents=True, exist_ok=True)
+            (attempt / "checkpoints" / "20" / "arrays").write_bytes(b"0" * 1000)
+            (attempt / "log.txt").write_text("a line\n")
+        run_files.keep_all(ledger, machine.runs, ledger.run_ids(), [one.key for one in ledger.ladders()])
+    return machine
+
+
+def runs_of(machine: Machine, where: str) -> list[str]:
+    return [run["id"] for run in machine.json("runs", "--where", where)["runs"]]
+
+
+def check_only(machine: Machine, *instances: str) -> None:
+    """Nothing refers to what is gone, and only these instances have rows and files."""
+    found = machine.json("ledger", "check")
+    assert found["problems"] == []
+    kept = [run["id"] for run in machine.json("runs")["runs"]]
+    assert {place["instance"] for run in machine.json("runs")["runs"] for place in run["ladders"]} == set(instances)
+    assert sorted(path.name for path in machine.runs.iterdir()) == sorted([*kept, "ladders"])
+    with Ledger.read(machine.ledger) as ledger:
+        keys = {one.key for one in ledger.ladders()}
+        assert {one.short_name for one in ledger.ladders()} == set(instances)
+        assert {path.stem for path in (machine.runs / "ladders").iterdir()} == keys
+        assert [removal for removal in ledger.removals() if removal.finished_at is None] == []
+    used = "config_id", "execution_id", "provenance_id"
+    documents = {n for column in used for (n,) in raw(machine.ledger, f"SELECT {column} FROM stored_runs")}
+    documents |= {n for (n,) in raw(machine.ledger, "SELECT environment_id FROM stored_attempts")}
+    assert {n for (n,) in raw(machine.ledger, "SELECT id FROM documents")} == documents
+    tests = raw(machine.ledger, "SELECT id FROM test_sets WHERE id NOT IN (SELECT test_set FROM item_results)")
+    assert tests == []
+    for table in ("metrics", "eigenvalues", "item_results", "checkpoints", "ladder_runs", "stored_attempts", "events"):
+        orphans = f"SELECT run FROM {table} WHERE run IS NOT NULL AND run NOT IN (SELECT number FROM stored_runs)"
+        assert raw(machine.ledger, orphans) == [], table
+
+
+def test_an_instance_goes_with_its_runs_and_all_else_stays(filled: Machine) -> None:
+    before, runs = filled.run("report", "sDigits", "--profile", "smoke").stdout, runs_of(filled, f"instance={OTHER}")
+    done = filled.run(*FORGET, OTHER, "--yes")
+    assert done.stdout.splitlines()[0] == f"{OTHER} (lru on npDigits): 3 runs: 3 done"
+    assert done.stdout.splitlines()[1].startswith("to be forgotten: 1 instance, 3 runs, 0.0 MB of files")
+    assert done.stdout.splitlines()[2].startswith("forgotten: 1 instance, 3 runs; 0.0 MB of files removed")
+    check_only(filled, SMOKE)
+    assert filled.run("report", "sDigits", "--profile", "smoke").stdout == before
+    [removal] = filled.json("ledger", "forgotten")["removals"]
+    assert (removal["kind"], removal["selection"], removal["runs"], removal["why"]) == ("forgotten", OTHER, 3, None)
+    assert removal["instances"] == [OTHER]
+    assert removal["bytes"] > 3 * 1000
+    assert sorted((run["run"], run["seed"], run["rung"]) for run in removal["removed"]) == sorted(
+        zip(runs, [2, 1, 0], ["gamma-norm"] * 3, strict=True)
+    )
+
+
+def test_runs_that_meet_a_condition_go_and_an_instance_without_runs_goes_too(filled: Machine) -> None:
+    [last] = runs_of(filled, f"instance={OTHER} and seed=2")
+    filled.run(*FORGET, "--where", f"instance={OTHER} and seed=2", "--yes")
+    check_only(filled, SMOKE, OTHER)
+    key = next((filled.runs / "ladders").glob("*.json"))
+    assert all(last not in path.read_text() for path in key.parent.iterdir())
+    filled.run(*FORGET, "--where", "task=npDigits", "--yes")
+    check_only(filled, SMOKE)
+
+
+def test_a_finished_run_is_deleted_by_nothing_else(filled: Machine) -> None:
+    number = "SELECT number FROM stored_runs LIMIT 1"
+    for table in ("metrics", "item_results", "events", "ladder_runs", "stored_attempts"):
+        raw(filled.ledger, f"DELETE FROM {table}")
+    with pytest.raises(refused_by_database(), match="a finished run is only deleted by ledger forget"):
+        raw(filled.ledger, f"DELETE FROM stored_runs WHERE number IN ({number})")
+
+
+def change(machine: Machine, statement: str, *values: Any) -> None:
+    raw(machine.ledger, statement, *values)
+
+
+def test_every_refusal_says_what_and_what_to_do(machine: Machine, golden) -> None:
+    fill_both(machine)
+    [kept] = runs_of(machine, f"instance={OTHER} and seed=1")
+    [running] = runs_of(machine, f"instance={OTHER} and seed=2")
+    lines = []
+
+    def refused(*arguments: str, code: int = 1) -> None:
+        said = machine.refused(*FORGET, *arguments, code=code)
+        for run in (kept, running):
+            said = said.replace(run, "RUN")
+        said = said.replace(str(machine.folder), "HERE")
+        lines.append(f"$ lrurun ledger forget {' '.join(arguments)}\n{said}exit code {code}\n")
+
+    refused(code=2)
+    refused("npDigit", "--yes", code=4)
+    refused("--where", "task=npDigit", "--yes", code=4)
+    refused("--where", "tsk=npDigits", "--yes", code=2)
+    refused("--where", "seed>7", "--yes", code=4)
+    refused(OTHER, "--where", "seed=0", "--yes", code=2)
+    refused("--where", "seed=0", "--keep-shared", "--yes", code=2)
+    refused(OTHER, code=2)
+    refused(OTHER, "--json", code=2)
+    refused(OTHER, "--why", " ", code=2)
+    refused(SMOKE, "--yes", code=2)
+    refused("--where", "seed=0 and rung=tanh-rnn", "--yes", code=2)
+    machine.run("mark", kept, "--tag", "keep")
+    refused(OTHER, "--yes")
+    machine.run("mark", kept, "--untag", "keep")
+    far = time.time() + 1e6
+    change(machine, "DROP TRIGGER runs_finished_stay")
+    change(machine, "UPDATE stored_runs SET state = 'running', result = NULL, finished_at = NULL WHERE id = ?", running)
+    attempt = "run = (SELECT number FROM stored_runs WHERE id = ?)"
+    live = "host = 'far', ended_at = NULL, outcome = NULL, heartbeat_at = ?, seen_at = ?"
+    change(machine, f"UPDATE stored_attempts SET {live} WHERE {attempt}", far, far, running)
+    refused(OTHER, "--yes")
+    golden("forget.txt", "\n".join(lines))
+
+
+def test_a_run_that_another_instance_needs_stays(filled: Machine) -> None:
+    fill(filled.ledger, "npDigits", {"gamma-norm": []}, sets={"model.width": 999})
+    [shared] = runs_of(filled, f"instance={OTHER} and seed=1")
+    with Ledger.open(filled.ledger) as ledger:
+        other = ledger.ladders()[-1]
+        ladder = raw(filled.ledger, "SELECT id FROM ladders WHERE key = ?", other.key)[0][0]
+    number = raw(filled.ledger, "SELECT number FROM stored_runs WHERE id = ?", shared)[0][0]
+    new = "INSERT INTO ladder_runs (ladder, run, rung, stage, position) VALUES (?, ?, 'gamma-norm', 'train', 1)"
+    raw(filled.ledger, new, ladder, number)
+    before = dump(filled.ledger)
+    said = filled.run(*FORGET, OTHER, "--yes", code=1).stderr
+    assert said == (
+        f"error: 1 run of {OTHER} is needed by {other.short_name}: {shared} ({OTHER}, {other.short_name})\n"
+        f"hint: forget both: lrurun ledger forget {OTHER} {other.short_name}; or leave these runs there: "
+        "--keep-shared\n"
+    )
+    assert dump(filled.ledger) == before
+    done = filled.json(*FORGET, OTHER, "--keep-shared", "--yes")
+    assert shared not in done["runs"]
+    assert len(done["runs"]) == 2
+    assert runs_of(filled, "task=npDigits") == [shared]
+    assert (filled.runs / shared / "run.json").exists()
+    assert filled.json(*FORGET, other.short_name, "--yes")["runs"] == [shared]
+    check_only(filled, SMOKE)
+
+
+def test_earlier_generations_go_with_the_one_that_has_replaced_them(filled: Machine) -> None:
+    from lrurun.config import planning
+    from lrurun.config.planning import final_runs
+
+    plan = planning.make("npDigits")
+    [rung] = planning.choose_rungs(plan, ["gamma-norm"])
+    with Ledger.open(filled.ledger) as ledger:
+        instance = ledger.ladder(OTHER)
+        [second] = ledger.enqueue(instance.key, final_runs(plan, rung, [0]), fresh=True)
+    done = filled.json(*FORGET, "--where", f"id={second.id}", "--yes")
+    assert sorted(done["runs"]) == [second.id.removesuffix("-2"), second.id]
+    check_only(filled, SMOKE, OTHER)
+    with Ledger.read(filled.ledger) as ledger:
+        [removed] = ledger.removed_from(instance.key)
+        assert removed.run == second.id
+
+
+# Kills
+
+
+class Killed(BaseException):
+    """The command is killed at this moment."""
+
+
+@contextlib.contextmanager
+def killed_at(step: int) -> Iterator[list[str]]:
+    """The command ends before a step: a transaction, its commit, and each change of a file. Yields the steps."""
+    steps: list[str] = []
+
+    def moment(name: str) -> None:
+        steps.append(name)
+        if len(steps) == step + 1:
+            raise Killed
+
+    def before(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            moment(name)
+            return function(*arguments, **options)
+
+        return call
+
+    from lrurun.ledger.database.sqlite import SQLite
+
+    writing = SQLite.writing
+
+    @contextlib.contextmanager
+    def transaction(self: SQLite, *, durable: bool) -> Iterator[Any]:
+        moment("begin")
+        with writing(self, durable=durable) as connection:
+            yield connection
+            moment("commit")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLite, "writing", transaction)
+        patch.setattr(Path, "rename", before(Path.rename, "rename"))
+        patch.setattr(Path, "replace", before(Path.replace, "replace"))
+        for name in ("unlink", "rmdir"):
+            patch.setattr(files.os, name, before(getattr(os, name), name))
+        yield steps
+
+
+def state(machine: Machine) -> tuple[list[str], list[Any]]:
+    """Files, and rows without times and keys of removals."""
+    named = [path for path in machine.files() if not path.startswith("ledger.db")]
+    tables = ("stored_runs", "ladders", "documents", "metrics", "ladder_runs", "removed_runs", "item_results")
+    rows = [sorted(raw(machine.ledger, f"SELECT * FROM {table}"), key=repr) for table in tables]
+    removals = raw(machine.ledger, "SELECT kind, selection, why, runs, bytes, finished_at IS NULL FROM removals")
+    return named, [*rows, removals]
+
+
+def test_killed_before_any_step_the_same_command_goes_on(machine: Machine, tmp_path: Path) -> None:
+    fill_both(machine)
+    command = (*FORGET, OTHER, "--yes")
+    calm = machine.copy(tmp_path / "calm")
+    with killed_at(-2) as steps:
+        calm.run(*command)
+    expected, count = state(calm), len(steps)
+    assert steps.count("rename") == 4  # three runs, and the file of the instance
+    assert steps.count("commit") >= 4
+    for step in range(count):
+        copy = machine.copy(tmp_path / str(step))
+        with killed_at(step), pytest.raises(Killed):
+            copy.run(*command)
+        checked = copy.json("ledger", "check", code=None)["problems"]
+        unfinished = raw(copy.ledger, "SELECT count(*) FROM removals WHERE finished_at IS NULL")[0][0]
+        assert checked == [f"runs are forgotten, and their files remain: {OTHER}"] * unfinished, (step, steps[step])
+        finished = raw(copy.ledger, "SELECT count(*) FROM removals WHERE finished_at IS NOT NULL")[0][0]
+        copy.run(*command, code=4 if finished else 0)
+        assert state(copy) == expected, (step, steps[step])
+
+
+def test_killed_in_between_gc_goes_on_and_rebuild_brings_nothing_back(machine: Machine, tmp_path: Path) -> None:
+    fill_both(machine)
+    runs = runs_of(machine, f"instance={OTHER}")
+    with killed_at(-2) as steps:
+        machine.copy(tmp_path / "calm").run(*FORGET, OTHER, "--yes")
+    moved = max(n for n, name in enumerate(steps) if name == "rename") + 2
+    with killed_at(moved), pytest.raises(Killed):
+        machine.run(*FORGET, OTHER, "--yes")
+    [aside] = machine.runs.glob(".forgotten-*")
+    assert sorted(path.name for path in aside.iterdir()) == sorted([*runs, "ladders"])
+    lost = machine.copy(tmp_path / "lost")
+    lost.ledger.unlink()
+    lost.run("ledger", "rebuild")
+    assert not set(runs) & {run["id"] for run in lost.json("runs")["runs"]}
+    assert "the files of npDigits, which was forgotten" in machine.run("ledger", "gc", "--dry-run").stderr
+    assert aside.exists()
+    assert "the files of npDigits, which was forgotten" in machine.run("ledger", "gc").stderr
+    check_only(machine, SMOKE)
+
+
+def test_the_folder_of_a_run_that_was_queued_again_meanwhile_stays(filled: Machine, monkeypatch) -> None:
+    from lrurun import paths
+    from lrurun.config import planning
+    from lrurun.config.planning import final_runs
+
+    def stop(*arguments: Any) -> bool:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forgetting, "_remove_files", stop)
+        with pytest.raises(Killed):
+            filled.run(*FORGET, OTHER, "--yes")
+    plan = planning.make("npDigits")
+    [rung] = planning.choose_rungs(plan, ["gamma-norm"])
+    places = paths.Places(ledger=filled.ledger, runs=filled.runs, data=filled.folder)
+    with Ledger.open(filled.ledger) as ledger:
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, plan.short_name)
+        [again] = ledger.enqueue(instance.key, final_runs(plan, rung, [1]))
+        assert len(ledger.removed_from(instance.key)) == 2
+        [removal] = forgetting.go_on(ledger, places)
+        assert forgetting.go_on(ledger, places) == []
+    assert removal.selection == OTHER
+    assert (filled.runs / again.id / "1" / "log.txt").exists()
+    assert len(list(filled.runs.glob("[0-9a-f]*"))) == 4 + 1
+
+
+@pytest.mark.slow
+def test_killed_by_the_system_it_goes_on(machine: Machine, tmp_path: Path) -> None:
+    fill(machine.ledger, "npDigits", {"gamma-norm": [0.5] * 150})
+    add_files(machine)
+    draw, moments = random.Random(0), set()
+    for number in range(8):
+        copy = machine.copy(tmp_path / str(number))
+        process = copy.start(*FORGET, OTHER, "--yes")
+        deadline = time.monotonic() + 60
+        # from the first transaction on
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(sqlite3.Error):
+                if raw(copy.ledger, "SELECT 1 FROM removals"):
+                    break
+        time.sleep(draw.uniform(0, 0.05) * number)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        unfinished = raw(copy.ledger, "SELECT count(*) FROM removals WHERE finished_at IS NULL")[0][0]
+        moments.add(unfinished)
+        done = copy.run(*FORGET, OTHER, "--yes", code=None)
+        assert done.returncode == (0 if unfinished else 4), done.stderr
+        assert [path.name for path in copy.runs.iterdir()] == ["ladders"]
+        assert not list((copy.runs / "ladders").iterdir())
+        assert copy.json("ledger", "check")["problems"] == []
+    assert 1 in moments
+
+
+@pytest.mark.slow
+def test_of_two_at_once_one_wins_and_the_other_says_so(filled: Machine) -> None:
+    processes = [filled.start(*FORGET, OTHER, "--yes") for _ in range(3)]
+    ends = [(process.communicate()[1], process.returncode) for process in processes]
+    assert sum("forgotten" in said or code == 0 for said, code in ends) >= 1
+    assert {code for _, code in ends} <= {0, 1, 4}
+    assert 0 in {code for _, code in ends}
+    for said, code in ends:
+        assert "Traceback" not in said
+        assert code == 0 or f"{OTHER}: is gone" in said or "was forgotten at" in said or "nothing was removed" in said
+    assert len(filled.json("ledger", "forgotten")["removals"]) == 1
+    check_only(filled, SMOKE)
+
+
+# Disks and rights
+
+
+def test_on_a_full_disk_nothing_is_lost(machine: Machine) -> None:
+    fill_both(machine)
+    before = dump(machine.ledger), [path for path in machine.files() if not path.startswith("ledger.db-")]
+    with small_files(40_000):
+        said = machine.run(*FORGET, OTHER, "--yes", code=1).stderr
+    assert "hint: " in said
+    assert said.startswith((f"error: no space left for the ledger {machine.ledger}", "error: reading or writing"))
+    assert (dump(machine.ledger), [path for path in machine.files() if not path.startswith("ledger.db-")]) == before
+    machine.run(*FORGET, OTHER, "--yes")
+    check_only(machine, SMOKE)
+
+
+def test_files_that_cannot_be_removed_are_tried_again(machine: Machine, monkeypatch) -> None:
+    fill_both(machine)
+
+    def refuse(*arguments: Any) -> None:
+        raise PermissionError(13, "Permission denied", "runs/log.txt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.Storage, "remove_aside", refuse)
+        done = machine.run(*FORGET, OTHER, "--yes", code=1)
+    assert (
+        "warning: runs/log.txt: Permission denied: the runs are forgotten, and some of their files remain"
+        in done.stderr
+    )
+    assert "forgotten: 1 instance, 3 runs; files remain" in done.stdout
+    assert "forgotten, unfinished" in machine.run("ledger", "forgotten").stdout
+    assert f"{OTHER}: was forgotten before, 3 runs" in machine.run(*FORGET, OTHER, "--yes").stdout
+    check_only(machine, SMOKE)
+
+
+def test_space_is_given_back_unless_somebody_is_in_the_way(machine: Machine, tmp_path: Path) -> None:
+    fill(machine.ledger, "npDigits", {"gamma-norm": [0.5]})
+    number = raw(machine.ledger, "SELECT number FROM stored_runs")[0][0]
+    key = raw(machine.ledger, "SELECT min(id) FROM metric_keys")[0][0]
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection, connection:
+        rows = ((number, key, step, 0.5) for step in range(1000, 200_000))
+        connection.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?)", rows)
+    before = machine.ledger.stat().st_size
+    read = machine.copy(tmp_path / "read")
+    done = machine.run(*FORGET, OTHER, "--yes")
+    assert "the ledger is " in done.stderr
+    assert machine.ledger.stat().st_size < before / 5
+    with contextlib.closing(sqlite3.connect(read.ledger, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM stored_runs").fetchall()
+        done = read.run(*FORGET, OTHER, "--yes")
+    assert "the space of what was forgotten is used for what is recorded next" in done.stderr
+    assert read.json("ledger", "check")["problems"] == []
+
+
+def test_a_ledger_that_is_busy_or_only_readable_is_refused(machine: Machine, monkeypatch) -> None:
+    from lrurun.ledger.database import sqlite
+    from lrurun.session import opening
+
+    fill_both(machine)
+    before = dump(machine.ledger)
+    with held(machine.ledger), monkeypatch.context() as patch:
+        patch.setattr(opening, "TIMEOUT", 0.3)
+        patch.setattr(sqlite, "TIMEOUT", 0.3)
+        patch.setitem(Ledger.open.__kwdefaults__, "timeout", 0.3)
+        said = machine.run(*FORGET, OTHER, "--yes", code=5).stderr
+    assert said.startswith(f"error: the ledger {machine.ledger} is busy: another process held it for more than 0.3 s")
+    assert dump(machine.ledger) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK))
+        said = machine.run(*FORGET, OTHER, "--yes", code=1).stderr
+    assert f"error: the ledger {machine.ledger} cannot be written: {machine.folder} is read-only for this user" in said
+    assert dump(machine.ledger) == before

@@ -1,0 +1,402 @@
+"""`ledger export --to publication`: the record is whole or not there, says the same as the ledger, and names nobody on
+request."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import zipfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun.config import planning
+from lrurun.instances import documents
+from lrurun.ledger.ledger import Ledger
+from lrurun.session.publication import crate
+from tests.harness import imported, programs, ro_crate
+from tests.harness.environments import ENVIRONMENT, train
+from tests.harness.machine import Machine, small_files, wait_for
+from tests.harness.results import fill
+from tests.harness.shared import once
+
+EXPORT = ("ledger", "export", "--to", "publication")
+SMOKE = ("npDigits", "--profile", "smoke")
+DATED = {"SOURCE_DATE_EPOCH": "1764374400"}
+"""The day of records whose bytes are compared."""
+
+
+@pytest.fixture(scope="session")
+def ladder() -> Machine:
+    """Two instances, one with attempts, checkpoints, an excluded run and one that diverged."""
+
+    def make(folder: Path) -> None:
+        machine = Machine(folder)
+        train(
+            machine.ledger,
+            "tanh-rnn",
+            ["done", "done", "diverged"],
+            environments=({**ENVIRONMENT, "folder": "/home/ada/work"},),
+        )
+        train(machine.ledger, "linear-rnn", ["done"] * 3, attempts=2)
+        fill(machine.ledger, "sDigits", {"ring-init": [0.5, 0.6]}, profile="smoke")
+        run = next(run["id"] for run in machine.json("runs")["runs"] if run["rung"] == "linear-rnn")
+        machine.run("mark", run, "--exclude", "the disk of ada was full")
+        with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+            connection.execute("""
+                INSERT INTO checkpoints (run, attempt, step, state, path, bytes, sha256)
+                SELECT number, 1, 60, 'committed', id || '/1/checkpoints/60', 2000000, 'x' FROM stored_runs
+                WHERE seed = 0
+            """)
+            connection.execute("UPDATE ladders SET user_name = 'ada'")
+            connection.execute("UPDATE stored_attempts SET host = 'analytical-engine', user_name = 'ada'")
+            connection.commit()
+
+    return Machine(once("publication-ladder", make))
+
+
+@pytest.fixture(scope="session")
+def record(ladder: Machine) -> Path:
+    """A record of the ladder, which tests only read."""
+    words = ("--license", "CC-BY-4.0", "--author", "Ada Lovelace (0000-0002-1825-0097)", "--author", "C. Babbage")
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        done = ladder.run(*EXPORT, str(folder / "out"), *words)
+        (folder / "said.txt").write_text(done.stderr.replace(str(folder / "out"), "OUT"))
+
+    return once("publication-record", make) / "out"
+
+
+def checked(folder: Path) -> dict[str, str]:
+    """Path -> digest of the files of a record, after `sha256sum -c` has read its list of them."""
+    done = subprocess.run(["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = dict(reversed(line.split("  ", 1)) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert {*listed} == there - {"SHA256SUMS"}
+    assert ro_crate.faults(folder) == []
+    return listed
+
+
+@pytest.mark.slow
+def test_a_record_has_everything_and_is_read_back(ladder: Machine, record: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(record, tmp_path / "out"))
+    said = (record.parent / "said.txt").read_text()
+    assert re.sub(r"[\d.]+ MB", "N MB", said) == (
+        "it names people, machines or folders (analytical-engine, /home/ada, ada); --anonymous replaces them\n"
+        "wrote OUT: 8 runs of 2 instances, 35 files with N MB; README.md says how to check and read it\n"
+    )
+    assert {*checked(out)} == {
+        *("README.md", "ledger.db", "ro-crate-metadata.json", "tables/runs.csv", "tables/metrics.csv"),
+        *(
+            f"instances/{name}/{file}"
+            for name in ("npDigits-smoke", "sDigits-smoke")
+            for file in (
+                *(f"report.{ending}" for ending in ("txt", "md", "csv", "json", "tex", "html")),
+                *(f"methods.{ending}" for ending in ("txt", "md", "json", "tex")),
+                *("ladder.pdf", "ladder.svg", "table.tex"),
+            )
+        ),
+        *(f"instances/npDigits-smoke/{name}" for name in ("ladder.toml", "recipe.toml", "requirements.txt")),
+    } | {path for path in checked(out) if path.startswith("instances/sDigits-smoke/requirements")}
+    other = Machine(tmp_path / "other")
+    assert "runs new here: 8;" in other.run("ledger", "merge", str(out)).stdout
+    assert other.run("ledger", "check").stdout.endswith("ledger.db: 8 runs, 0 checkpoints, no problems\n")
+    for task, name in (("npDigits", "npDigits-smoke"), ("sDigits", "sDigits-smoke")):
+        report = other.run("report", task, "--profile", "smoke", "--details").stdout
+        assert report == ladder.run("report", task, "--profile", "smoke", "--details").stdout
+        assert report == (out / f"instances/{name}/report.txt").read_text()
+        for format in ("csv", "json"):
+            made = other.run("report", "--instance", name, "--format", format).stdout
+            assert made == (out / f"instances/{name}/report.{format}").read_text()
+        methods = ladder.json("report", "--instance", name, "--methods")["text"]
+        assert (out / f"instances/{name}/methods.txt").read_text() == f"{methods}\n"
+    readme = (out / "README.md").read_text()
+    for words in (
+        "by Ada Lovelace (0000-0002-1825-0097), C. Babbage",
+        "License: CC-BY-4.0.",
+        "Trained models are not here (3 checkpoints with 6.0 MB where this was made)",
+        "lrurun report --instance npDigits-smoke --details --ledger check.db",
+        "The ledger names 1 user, 1 machine and 1 folder of those who made it.",
+    ):
+        assert words in readme, words
+    for command in re.findall(r"^    (lrurun (?:ledger|report).*)$", readme, re.MULTILINE):
+        Machine(out).run(*command.split()[1:])
+    (out / "check.db").unlink()
+    query = re.findall(r'^    sqlite3 ledger.db "(.*)"$', readme, re.MULTILINE)[0]
+    with contextlib.closing(sqlite3.connect(out / "ledger.db")) as connection:
+        assert len(connection.execute(query).fetchall()) == 8
+
+
+def test_metadata_name_authors_license_software_and_papers(record: Path) -> None:
+    graph = entities(record)
+    assert graph["./"]["license"] == {"@id": "https://spdx.org/licenses/CC-BY-4.0"}
+    assert [author["@id"] for author in graph["./"]["author"]] == [
+        "https://orcid.org/0000-0002-1825-0097",
+        "#C.-Babbage",
+    ]
+    assert graph["https://orcid.org/0000-0002-1825-0097"]["name"] == "Ada Lovelace"
+    assert "Orvieto et al. 2023" in graph[graph["./"]["citation"]["@id"]]["name"]
+    action = graph["#runs-npDigits-smoke"]
+    assert [entity["@id"] for entity in action["object"]] == [
+        f"instances/npDigits-smoke/{name}" for name in ("ladder.toml", "recipe.toml")
+    ]
+    software = graph[action["instrument"]["@id"]]
+    assert (software["@type"], software["name"]) == ("SoftwareApplication", "lrurun")
+    assert software["version"].startswith("1.0.0")
+    assert "aaaaaaa" in software["version"]
+
+
+@pytest.mark.parametrize(
+    ("license", "expected"),
+    [
+        (None, "No license was chosen: ask the authors before you reuse this."),
+        ("Only for reviewers.", "Only for reviewers."),
+        ("https://example.org/terms", {"@id": "https://example.org/terms"}),
+        ("MIT", {"@id": "https://spdx.org/licenses/MIT"}),
+    ],
+)
+def test_licenses(license: str | None, expected: Any) -> None:
+    nothing: dict[str, Any] = {"authors": (), "citations": (), "files": (), "trainings": ()}
+    text = crate.render(
+        name="x", description="x", date="2026-11-29", license=license, version="1", ledger="ledger.db", **nothing
+    )
+    root = next(entity for entity in json.loads(text)["@graph"] if entity["@id"] == "./")
+    assert root["license"] == expected
+
+
+def entities(folder: Path) -> dict[str, Any]:
+    """Address -> entity of the metadata of a record."""
+    graph = json.loads((folder / "ro-crate-metadata.json").read_text())["@graph"]
+    return {entity["@id"]: entity for entity in graph}
+
+
+@pytest.mark.slow
+def test_the_check_of_metadata_finds_faults(record: Path, tmp_path: Path) -> None:
+    shutil.copytree(record, tmp_path / "out")
+    path = tmp_path / "out" / "ro-crate-metadata.json"
+    text = path.read_text()
+    for before, after, fault in (
+        ('"datePublished": "', '"datePublished": "the year ', "datePublished"),
+        ('"license": {', '"licence": {', "the context has no 'licence'"),
+        ('"@type": "Dataset"', '"@type": "Data"', "the root is no Dataset"),
+        ('"about": {', '"mentions": {', "the descriptor is not about ./"),
+        ('"@id": "ledger.db"\n', '"@id": "ledgers.db"\n', "described and not linked"),
+        ('"contentSize": "', '"contentSize": "1', "contentSize"),
+        ("https://w3id.org/ro/crate/1.2/context", "https://schema.org", "the context is"),
+        ('"sha256": "', '"sha256": "0', "sha256"),
+    ):
+        assert before in text, before
+        path.write_text(text.replace(before, after, 1))
+        assert any(fault in found for found in ro_crate.faults(tmp_path / "out")), fault
+    path.write_text(text)
+    assert ro_crate.faults(tmp_path / "out") == []
+
+
+@pytest.mark.slow
+def test_a_zip_file_has_the_same_files_and_the_same_bytes_again(ladder: Machine, tmp_path: Path) -> None:
+    for name in ("a.zip", "b.zip", "folder"):
+        ladder.run(*EXPORT, str(tmp_path / name), env=DATED)
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        archive.extractall(tmp_path / "a")
+    # the record is named after the file
+    assert checked(tmp_path / "a") == checked(tmp_path / "folder")
+    assert "made on 2025-11-29" in (tmp_path / "a/README.md").read_text()
+    other = Machine(tmp_path / "other")
+    assert other.run("ledger", "merge", str(tmp_path / "a.zip")).stdout == (
+        f"{tmp_path / 'a.zip'}: runs new here: 8; unfinished here and now finished: 0; unchanged: 0; checkpoints "
+        "copied: 0\n"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.zip", "b.zip", "folder", "other"]
+
+
+@pytest.mark.slow
+def test_a_part_is_published_alone(ladder: Machine, tmp_path: Path) -> None:
+    done = ladder.run(*EXPORT, str(tmp_path / "out"), "--instance", "npDigits-smoke", "--where", "seed<2")
+    assert f"wrote {tmp_path / 'out'}: 4 runs of 1 instance, " in done.stderr
+    assert [path.name for path in (tmp_path / "out/instances").iterdir()] == ["npDigits-smoke"]
+    checked(tmp_path / "out")
+    assert "(4 runs here; 2 further runs of it not)" in (tmp_path / "out/README.md").read_text()
+    methods = (tmp_path / "out/instances/npDigits-smoke/methods.txt").read_text()
+    assert "further runs of the comparison are not part of the record that this was written from" in methods
+
+
+@pytest.mark.slow
+def test_an_anonymous_record_names_nobody(ladder: Machine, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = ladder.run(*EXPORT, str(out), "--anonymous")
+    assert "still named" not in done.stderr
+    assert "/home/ada" not in done.stderr
+    checked(out)
+    for path in (path for path in out.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        for name in (b"ada ", b'"ada"', b"/home", b"analytical-engine", str(ladder.folder).encode()):
+            assert name not in content, (path, name)
+    with contextlib.closing(sqlite3.connect(out / "ledger.db")) as connection:
+        assert connection.execute("SELECT DISTINCT host, user_name FROM stored_attempts").fetchall() == [
+            ("host-1", "user-1")
+        ]
+        assert connection.execute("SELECT why FROM exclusions").fetchall() == [("the disk of user-1 was full",)]
+        triggers = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone()
+    with contextlib.closing(sqlite3.connect(ladder.ledger)) as connection:
+        assert triggers == connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone()
+    other = Machine(tmp_path / "other")
+    other.run("ledger", "merge", str(out))
+    assert "no problems" in other.run("ledger", "check").stdout
+    assert scores(other) == scores(ladder)
+    assert "Names of people, machines and folders were replaced." in (out / "README.md").read_text()
+
+
+def scores(machine: Machine) -> Any:
+    rows = machine.json("report", *SMOKE)["rows"]
+    return [(row["rung"], row["n"], row["mean"], row["verdict"], row["runs"]) for row in rows]
+
+
+def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there.zip").touch()
+    (tmp_path / "closed").mkdir(mode=0o500)
+    for words, code, error in (
+        (("there",), 1, "there: exists already, and is not overwritten\nhint: name a new folder"),
+        (("there.zip",), 1, "there.zip: exists already, and is not overwritten"),
+        (
+            ("no/where",),
+            1,
+            f"no/where: the folder {tmp_path}/no does not exist\nhint: create it: mkdir -p {tmp_path}/no",
+        ),
+        (("x", "--instance", "npDigit-smoke"), 4, "'npDigit-smoke'"),
+        (("x", "--where", "seed>100"), 4, "--where: none of 8 runs fulfils the condition"),
+        (("x", "--author", "Ada (0000-0002-1825)"), 2, "expected an ORCID of 16 digits in parentheses"),
+        (("x", "--author", " "), 2, "--author: expected a name, found none"),
+        (("x", "--author", "Ada", "--anonymous"), 2, "--author and --anonymous exclude each other"),
+        ((), 2, "--to publication: writes a folder, and needs its name\nhint: add it: --to publication DEST"),
+    ):
+        target = [str(tmp_path / words[0]), *words[1:]] if words else []
+        assert error in ladder.refused(*EXPORT, *target, code=code).replace(f"{tmp_path}/there", "there").replace(
+            f"{tmp_path}/no/where", "no/where"
+        )
+    if os.geteuid():
+        assert "is read-only for this user" in ladder.refused(*EXPORT, str(tmp_path / "closed/x"), code=1)
+    for option in (("--license", "MIT"), ("--author", "Ada"), ("--anonymous",)):
+        assert f"{option[0]}: belongs to --to publication" in ladder.refused("ledger", "export", *option)
+    assert "there is no ledger" in machine.refused(*EXPORT, "x", code=4)
+    train(machine.ledger, "diagonal", ["queued", "failed"])
+    assert "no run of this ledger is finished, so there is nothing to publish" in machine.refused(*EXPORT, "x", code=4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "here", "there", "there.zip"]
+
+
+def test_folders_and_zip_files_that_are_no_record_are_refused(machine: Machine) -> None:
+    (machine.folder / "empty").mkdir()
+    with zipfile.ZipFile(machine.folder / "other.zip", "w") as archive:
+        archive.writestr("a.txt", "a")
+    with zipfile.ZipFile(machine.folder / "text.zip", "w") as archive:
+        archive.writestr("ledger.db", "a text")
+    (machine.folder / "broken.zip").write_bytes((machine.folder / "other.zip").read_bytes()[:-10])
+    for name, code, error in (
+        ("empty", 4, "empty: is a folder without ledger.db"),
+        ("other.zip", 5, "other.zip: has no ledger.db in it"),
+        ("text.zip", 5, "text.zip: has no ledger in it"),
+        ("broken.zip", 5, "broken.zip: is not a zip file, or is incomplete"),
+    ):
+        assert error in machine.refused("ledger", "merge", name, code=code)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["out", "out.zip"])
+def test_a_full_disk_leaves_nothing(ladder: Machine, tmp_path: Path, name: str) -> None:
+    for size in (1000, 100_000, 250_000):
+        with small_files(size):
+            error = ladder.run(*EXPORT, str(tmp_path / name), code=1).stderr
+        assert "bug" not in error, error
+        assert list(tmp_path.iterdir()) == []
+    ladder.run(*EXPORT, str(tmp_path / name))
+
+
+def _is_begun(process: subprocess.Popen[str], folder: Path, name: str) -> bool:
+    """Whether an export has written a file of this name, or is over."""
+    return process.poll() is not None or bool(list(folder.glob(f".out.*/{name}")))
+
+
+@pytest.mark.slow
+def test_a_killed_export_leaves_nothing_by_its_name(ladder: Machine, tmp_path: Path) -> None:
+    machine = ladder.copy(tmp_path / "copy")
+    for expected in ("ledger.db", "tables", "instances", "README.md"):
+        out = tmp_path / "out"
+        process = machine.start(*EXPORT, str(out))
+        is_begun = partial(_is_begun, process, tmp_path, expected)
+        wait_for(is_begun)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not out.exists() or checked(out)
+        for left in [out, *tmp_path.glob(".out.*")]:
+            shutil.rmtree(left, ignore_errors=True)
+    machine.run(*EXPORT, str(out))
+    checked(out)
+
+
+def test_recorded_documents_name_the_same_instance(ladder: Machine, record: Path) -> None:
+    """The TOML in a record is what was run: it makes the same plan."""
+    folder = record / "instances/npDigits-smoke"
+    plan = planning.make(str(folder / "recipe.toml"), ladder=str(folder / "ladder.toml"), profile="smoke")
+    with Ledger.read(ladder.ledger) as ledger:
+        assert plan.spec == ledger.ladder("npDigits-smoke").spec
+
+
+@pytest.mark.slow
+def test_recorded_documents_of_an_import_name_the_same_instance(machine: Machine) -> None:
+    imported.fill(machine.ledger, imported.write(machine.folder))
+    machine.run(*EXPORT, "out")
+    file = machine.folder / "out/instances/runs/recipe.toml"
+    with Ledger.read(machine.ledger) as ledger:
+        recorded = documents.find(ledger, ledger.ladder("runs"))
+        assert recorded is not None
+        again = planning.make(str(file))
+        assert again.spec == ledger.ladder("runs").spec
+        assert again.recipe.imported == recorded.recipe.imported
+        assert again.ladder.claims == recorded.ladder.claims
+
+
+@pytest.mark.slow
+def test_the_files_of_a_program_are_those_that_ran(machine: Machine) -> None:
+    programs.write(machine.folder)
+    script = machine.folder / "toy.py"
+    script.write_text(programs.LINEAR)
+    machine.run("ladder", "toy.toml", "--seeds", "2", "--jobs", "1")
+    machine.run(*EXPORT, "first")
+    folder = machine.folder / "first/instances/toy"
+    assert (folder / "toy.py").read_text() == programs.LINEAR
+    plan = planning.make(str(folder / "recipe.toml"))
+    with Ledger.read(machine.ledger) as ledger:
+        assert plan.spec == ledger.ladder("toy").spec
+    script.write_text(f"{programs.LINEAR}# later\n")
+    machine.run(*EXPORT, "second")  # from the copy that the runs folder has
+    assert (machine.folder / "second/instances/toy/toy.py").read_text() == programs.LINEAR
+    shutil.rmtree(machine.runs / "programs")
+    digest = hashlib.sha256(programs.LINEAR.encode()).hexdigest()
+    warning = f"toy.py: has changed since (digest sha256:{digest[:12]})"
+    assert f"warning: not in third: {warning}\n" in machine.run(*EXPORT, "third").stderr
+    assert not (machine.folder / "third/instances/toy/toy.py").exists()
+    assert f"- toy: {warning.replace('toy.py: ', 'toy.py ')}" in (machine.folder / "third/README.md").read_text()
+    script.unlink()
+    assert "toy.py: is not here" in machine.run(*EXPORT, "fourth").stderr
+    for name in ("first", "second", "third", "fourth"):
+        checked(machine.folder / name)
+    anonymous = machine.run(*EXPORT, "fifth", "--anonymous").stderr
+    here = str(machine.folder).encode()
+    for path in (path for path in (machine.folder / "fifth").rglob("*") if path.is_file()):
+        assert here not in path.read_bytes(), path
+    # the recipe of this test names Python by its path, which is part of what identifies runs
+    assert "still named in ledger.db: " in anonymous
+    assert "- `ledger.db`" in (machine.folder / "fifth/README.md").read_text()
