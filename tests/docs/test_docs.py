@@ -137,7 +137,9 @@ def train_the_ladder(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in generated.PAGES if commands(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in generated.PAGES if commands(page) or page.stem == "python"], ids=lambda page: page.stem
+)
 def test_examples_run(page: Path, tmp_path: Path) -> None:
     """Every `lrurun` line of a page, one after the other, in one folder, with the page's files in it.
 
