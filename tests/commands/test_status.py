@@ -84,13 +84,13 @@ def test_what_runs_has_its_rungs_however_many_there_are(hour: Machine) -> None:
             shown = printed(hour, "status")
     assert shown.count("\nrung ") == 4
     assert shown.index("npDigits-lr0.9: ladder") < shown.index("npDigits-lr0.6: ladder"), "the newest is the first"
-    assert "npDigits-lr-0.5 " in shown, "what only waits is a line then"
+    assert "npDigits-lr0.5 " in shown, "what only waits is a line then"
 
 
 def test_hidden_instances_are_left_out_unless_they_are_named(hour: Machine) -> None:
     before = hour.json("status")["ladders"]
     assert {one["hidden"] for one in before} == {False}
-    hide(hour.ledger, "npDigits-smoke-width-3", "npDigits-smoke-width-5")
+    hide(hour.ledger, "npDigits-smoke-width3", "npDigits-smoke-width5")
     message = "not shown: 2 hidden instances; lrurun status --hidden shows all\n"
     done = hour.run("status")
     assert "width" not in done.stdout
@@ -99,12 +99,12 @@ def test_hidden_instances_are_left_out_unless_they_are_named(hour: Machine) -> N
     assert left == [one for one in before if "width" not in one["name"]]
     every = hour.json("status", "--hidden")["ladders"]
     assert [one | {"hidden": False} for one in every] == before
-    assert [one["name"] for one in every if one["hidden"]] == ["npDigits-smoke-width-3", "npDigits-smoke-width-5"]
+    assert [one["name"] for one in every if one["hidden"]] == ["npDigits-smoke-width3", "npDigits-smoke-width5"]
     done = hour.run("status", "--hidden")
     assert message not in done.stderr
-    assert done.stdout.count("hidden: lrurun ledger hide --undo npDigits-smoke-width-") == 2
-    [named] = hour.json("status", "--instance", "npDigits-smoke-width-3")["ladders"]
-    assert (named["name"], named["hidden"]) == ("npDigits-smoke-width-3", True)
+    assert done.stdout.count("hidden: lrurun ledger hide --undo npDigits-smoke-width") == 2
+    [named] = hour.json("status", "--instance", "npDigits-smoke-width3")["ladders"]
+    assert (named["name"], named["hidden"]) == ("npDigits-smoke-width3", True)
     done = hour.run("status", "--where", "model.width=5")
     assert (done.stdout, done.stderr) == ("", "not shown: 1 hidden instance; lrurun status --hidden shows all\n")
 

@@ -68,7 +68,7 @@ def test_the_first_page_has_groups_newest_first_and_folds_what_is_finished(hour:
     ]
     names = {one["instance"]: one["name"] for one in hour.json("status")["ladders"]}
     lines = [line.split()[0] for line in hour.run("status").stdout.splitlines() if line.startswith("  ")]
-    assert [names[key] for key in listed(page)] == ["npDigits-lr-0.5", *(name for name in lines if name != "instance")]
+    assert [names[key] for key in listed(page)] == ["npDigits-lr0.5", *(name for name in lines if name != "instance")]
     assert page.count('<article class="entry folded">') == 14
     assert page.count('<article class="entry">') == 1
     assert "sDigits-smoke 3 of 4 done, 1 diverged, 2 seeds, finished 2027-01-15 15:30 UTC ring-init, 90.5 %" in words(
@@ -118,7 +118,7 @@ def test_the_state_finished_leaves_out_what_remains(hour: Machine, view: View) -
 
 def test_hidden_instances_are_shown_on_request(hour: Machine, view: View) -> None:
     every = set(listed(view.page("/")))
-    hide(hour.ledger, "npDigits-smoke-width-3", "npDigits-smoke-width-5")
+    hide(hour.ledger, "npDigits-smoke-width3", "npDigits-smoke-width5")
     page = view.page("/?task=npDigits")
     assert "Not shown: 2 hidden instances." in words(page)
     [address] = re.findall(r'<a href="([^"]*)">Show hidden ones too</a>', page)
@@ -126,7 +126,7 @@ def test_hidden_instances_are_shown_on_request(hour: Machine, view: View) -> Non
     assert len(listed(view.page(unescape(address)))) == len(listed(page)) + 2
     assert set(listed(view.page("/?hidden=1"))) == every
     assert len(listed(view.page("/"))) == len(every) - 2
-    [key] = keys(hour, "--instance", "npDigits-smoke-width-3")
+    [key] = keys(hour, "--instance", "npDigits-smoke-width3")
     assert "tanh-rnn" in view.page(f"/ladders/{key}"), "its own page is there"
     assert "width" in words(view.page("/notes"))
 
@@ -189,7 +189,7 @@ def test_tags_and_notes_can_be_read_by_others(hour: Machine, view: View) -> None
     assert f'href="/runs?where={quote("tag=")}'.replace("%3D", "%3D") in page
     [address] = [unescape(one) for one in re.findall(r'<a href="(/runs[^"]*)">for the paper</a>', page)]
     assert "2 of 92 runs" in words(view.page(address))
-    assert "npDigits-lr-0.5: tanh-rnn, seed 1" in text
+    assert "npDigits-lr0.5: tanh-rnn, seed 1" in text
     with contextlib.closing(sqlite3.connect(hour.ledger)) as connection, connection:
         connection.execute(
             "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at) "
