@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import pty
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +29,8 @@ from tests.harness.stores import SERVER, dump, machine_with, raw, refused_by_dat
 
 SMOKE, OTHER = "sDigits-smoke", "npDigits"
 FORGET = ("ledger", "forget")
+END, INTERRUPT = "\x04", "\x03"
+"""What a terminal makes of ctrl-D and ctrl-C."""
 
 
 @pytest.fixture(params=["file", SERVER])
@@ -158,6 +165,69 @@ def test_every_refusal_says_what_and_what_to_do(machine: Machine, golden) -> Non
     change(machine, f"UPDATE stored_attempts SET {live} WHERE {attempt}", far, far, running)
     refused(OTHER, "--yes")
     golden("forget.txt", "\n".join(lines))
+
+
+def test_a_dry_run_says_what_would_go_and_that_evidence_needs_a_reason(machine: Machine) -> None:
+    fill_both(machine)
+    before = dump(machine.ledger), machine.files()
+    clause, needed = f"{SMOKE} compares tanh-rnn with ring-init", "to forget evidence, a reason is needed: --why TEXT\n"
+    done = machine.run(*FORGET, SMOKE, "--dry-run")
+    assert done.stdout == (
+        f"{SMOKE} (lru on sDigits, profile smoke): 4 runs: 4 done\nevidence: {clause}\n"
+        "to be forgotten: 1 instance, 4 runs, 0.0 MB of files\n"
+    )
+    assert done.stderr == needed
+    assert machine.run(*FORGET, SMOKE, "--dry-run", "--why", "a wrong import").stderr == ""
+    found = machine.json(*FORGET, SMOKE, "--dry-run")
+    assert (found["dry_run"], found["removal"], found["evidence"]) == (True, None, [clause])
+    assert sorted(found["runs"]) == sorted(runs_of(machine, f"instance={SMOKE}"))
+    done = machine.run(*FORGET, OTHER, "--dry-run")
+    assert "evidence" not in done.stdout + done.stderr
+    assert machine.json(*FORGET, OTHER, "--dry-run")["evidence"] == []
+    assert (dump(machine.ledger), machine.files()) == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "agreed"),
+    [("y", True), ("YES", True), ("n", False), ("", False), ("yeah", False), (END, False), (INTERRUPT, None)],
+)
+def test_on_a_terminal_it_asks(machine: Machine, answer: str, agreed: bool | None) -> None:
+    fill_both(machine)
+    before = dump(machine.ledger), names_in(machine.runs)
+    code, shown = answered(machine, [*FORGET, OTHER], "forget them for good? [y/N]", answer)
+    assert f"{OTHER} (lru on npDigits): 3 runs: 3 done" in shown
+    assert shown.index("to be forgotten: 1 instance, 3 runs") < shown.index("forget them for good?")
+    if agreed:
+        assert code == 0, shown
+        assert "forgotten: 1 instance, 3 runs; 0.0 MB of files removed" in shown
+        check_only(machine, SMOKE)
+    else:
+        assert code == (130 if agreed is None else 1), shown
+        assert ("nothing was forgotten" in shown) == (agreed is False)
+        assert (dump(machine.ledger), names_in(machine.runs)) == before
+
+
+def answered(machine: Machine, arguments: list[str], question: str, answer: str) -> tuple[int, str]:
+    """The exit code of a command on a terminal of its own, and what it shows; `answer` is typed once it asks."""
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 200))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lrurun", *arguments],
+        **{"cwd": machine.folder, "env": machine.env, "start_new_session": True},
+        **dict.fromkeys(("stdin", "stdout", "stderr"), terminal),
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    shown, is_answered = b"", False
+    with process, contextlib.suppress(OSError):  # Linux: the last process has closed the terminal
+        while data := os.read(screen, 4096):
+            shown += data
+            if question.encode() in shown and not is_answered:
+                is_answered = True
+                os.write(screen, (answer if answer in (END, INTERRUPT) else f"{answer}\n").encode())
+    os.close(screen)
+    assert is_answered, shown.decode()
+    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 def test_a_run_that_another_instance_needs_stays(filled: Machine) -> None:
