@@ -327,7 +327,7 @@ class _State(Struct, frozen=True, kw_only=True):
         if self.missing_file is not None:
             return [f"its file {self.missing_file} is gone: lrurun resume continues it when the file is back"]
         if self.hidden:
-            return [f"hidden: lrurun ledger hide --undo {self.progress.ladder.short_name} shows it again"]
+            return [f"hidden: lrurun ledger hide {self.progress.ladder.short_name} --undo shows it again"]
         return []
 
 

@@ -119,7 +119,7 @@ class LadderSession:
         training = LadderTraining(
             places=self.places, request=self.request, plan=self._plan(), options=options, signals=signals
         )
-        cautions.report_hidden(self.request)
+        cautions.report_local_documents(self.request)
         training.warn()
         with options.sentences():
             end = training.train()

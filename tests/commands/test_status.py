@@ -102,7 +102,7 @@ def test_hidden_instances_are_left_out_unless_they_are_named(hour: Machine) -> N
     assert [one["name"] for one in every if one["hidden"]] == ["npDigits-smoke-width3", "npDigits-smoke-width5"]
     done = hour.run("status", "--hidden")
     assert message not in done.stderr
-    assert done.stdout.count("hidden: lrurun ledger hide --undo npDigits-smoke-width") == 2
+    assert done.stdout.count("hidden: lrurun ledger hide npDigits-smoke-width") == 2
     [named] = hour.json("status", "--instance", "npDigits-smoke-width3")["ladders"]
     assert (named["name"], named["hidden"]) == ("npDigits-smoke-width3", True)
     done = hour.run("status", "--where", "model.width=5")
