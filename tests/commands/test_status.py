@@ -83,7 +83,7 @@ def test_what_runs_has_its_rungs_however_many_there_are(hour: Machine) -> None:
         with mock.patch("lrurun.ledger.ledger.Ledger.has_abandoned", return_value=False):
             shown = printed(hour, "status")
     assert shown.count("\nrung ") == 4
-    assert shown.index("npDigits-lr0.9: ladder") < shown.index("npDigits-lr0.6: ladder"), "the newest is the first"
+    assert shown.index("npDigits-lr-0.9: ladder") < shown.index("npDigits-lr-0.6: ladder"), "the newest is the first"
     assert "npDigits-lr-0.5 " in shown, "what only waits is a line then"
 
 
