@@ -1,7 +1,7 @@
 """The console: results go to stdout, messages to stderr.
 
-Rich is imported when something is first printed with colours, or on a terminal. Text from the ledger, from files and from the command line
-is data: markup in it has no effect, and escape sequences and control characters are removed.
+Rich is imported when something is first printed with colours, or on a terminal. Text from the ledger, from files and
+from the command line is data: markup in it has no effect, and escape sequences and control characters are removed.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def _message(label: str, style: str, text: str) -> None:
 
 
 def _message_to_file(text: str) -> None:
-    """Prints a message where there is nothing to style, without Rich: its import would be a tenth of a quick command."""
+    """Prints a message where there is nothing to style, without Rich, whose import is a tenth of a quick command."""
     if sys.stderr is None:
         return
     try:
