@@ -201,6 +201,35 @@ def test_tags_and_notes_can_be_read_by_others(hour: Machine, view: View) -> None
     assert f"7 runs forgotten: --where 'seed>20' (files of them remain) {EVIL} 2027-01-15T08:00:00Z, ann" in text
 
 
+def test_tags_and_notes_are_bounded(hour: Machine, view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Ledger.open(hour.ledger) as ledger:
+        ids = [run.id for run in ledger.runs()][:5]
+        for number, run in enumerate(ids):
+            ledger.mark([run], tag=[f"tag {number}"], note=f"note {number}", exclude=f"reason {number}")
+    names = [one["name"] for one in hour.json("status")["ladders"]][:5]
+    hide(hour.ledger, *names)
+    with contextlib.closing(sqlite3.connect(hour.ledger)) as connection, connection:
+        connection.execute("UPDATE hidden SET time = time + ladder")
+        for number in range(5):
+            connection.execute(
+                "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at) "
+                "VALUES (?, 'forgotten', ?, 'ann', ?, NULL, 1, 10, 1.9e9)",
+                (f"k{number}", 1.8e9 + number, f"removal {number}"),
+            )
+    assert "not shown" not in view.page("/notes")
+    for name in ("_TAGS", "_NOTES"):
+        monkeypatch.setattr(f"lrurun.ui.note_pages.{name}", 2)
+    view.source.drop()
+    view.source._kept.clear()
+    page = words(view.page("/notes?bounded"))
+    for kind, kept in {"tag": (0, 1), "note": (3, 4), "reason": (3, 4), "removal": (3, 4)}.items():
+        assert [number for number in range(5) if f"{kind} {number}" in page] == list(kept), kind
+    removed = page.partition("Hidden instances")[2]
+    assert [name for name in names if name in removed.split()] == names[3:]
+    assert page.count("3 more tags are not shown.") == 1
+    assert page.count("3 older ones are not shown.") == 4
+
+
 def test_downloads_are_what_the_command_writes(hour: Machine, view: View) -> None:
     [key] = keys(hour, "--instance", "sDigits")
     page = view.page(f"/ladders/{key}")
