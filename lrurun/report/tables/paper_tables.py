@@ -86,11 +86,11 @@ def _chosen(report: LadderReport) -> list[str]:
     chosen = [choice for choice in report.choice if choice.seeds]
     if not chosen:
         return []
+    what = _capital(" and ".join(map(in_words, report.by)))
     values = _spanned([choice.among for choice in chosen], "value" if len(report.by) == 1 else "combination")
     seeds = _spanned([len(choice.seeds) for choice in chosen], "seed")
     return [
-        f"{_capital(' and '.join(map(in_words, report.by)))} of each variant: chosen on validation among {values} with {seeds}, which no "
-        "score or test here uses."
+        f"{what} of each variant: chosen on validation among {values} with {seeds}, which no score or test here uses."
     ]
 
 
