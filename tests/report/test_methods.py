@@ -124,8 +124,8 @@ def test_a_plain_ladder_says_what_its_rows_say(mixed: Machine) -> None:
     facts, text = made["facts"], made["text"]
     assert text.startswith(
         "Four of the eight variants of a ladder were compared on npDigits (8x8 digits row by row, then noise, 10 "
-        "classes; the reduced configuration smoke of its recipe). Of the ladder (from a tanh RNN to the Linear Recurrent "
-        "Unit; Orvieto et al. 2023, Resurrecting"
+        "classes; the reduced configuration smoke of its recipe). Of the ladder (from a tanh RNN to the Linear "
+        "Recurrent Unit; Orvieto et al. 2023, Resurrecting"
     )
     assert facts["seeds"]["seeds"] == {
         "tanh-rnn": [0, 1, 2, 3],
