@@ -316,6 +316,55 @@ def test_folders_and_zip_files_that_are_no_record_are_refused(machine: Machine) 
         assert error in machine.refused("ledger", "merge", name, code=code)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_zip_files_that_cannot_be_unpacked_are_no_bug(machine: Machine, tmp_path: Path) -> None:
+    """Each is one ledger in a zip file, damaged or packed in a way that is not read."""
+    train(machine.ledger, "tanh-rnn", ["done"])
+    content = machine.ledger.read_bytes()
+    other = Machine(tmp_path / "other")
+
+    def packed(*names: str, compression: int = zipfile.ZIP_DEFLATED) -> bytearray:
+        with zipfile.ZipFile(other.folder / "x.zip", "w", compression) as archive:
+            for name in names:
+                archive.writestr(name, content if name.endswith("db") else "")
+        return bytearray((other.folder / "x.zip").read_bytes())
+
+    def changed(start: int, new: bytes, *, compression: int = zipfile.ZIP_DEFLATED, of_directory: bool = True) -> bytes:
+        """A zip file with other bytes, at a place in its entry in the directory, or at one in the file."""
+        archive = packed("ledger.db", compression=compression)
+        start += archive.find(b"PK\x01\x02") if of_directory else 0
+        archive[start : start + len(new)] = new
+        return bytes(archive)
+
+    whole = bytes(packed("ledger.db"))
+    damaged = "is not a zip file, or is incomplete\nhint: copy it again"
+    unpack = "hint: unpack it with another program, and name the folder with ledger.db"
+    for what, archive, error in (
+        ("no bytes", b"", damaged),
+        *((f"without the last {size} bytes", whole[:-size], damaged) for size in (1, 22, 50, len(whole) // 2)),
+        ("other bytes inside", changed(len(whole) // 2, b"\0" * 50, of_directory=False), damaged),
+        ("another name inside", changed(30, b"ledger.dc", of_directory=False), damaged),
+        ("a wrong size", changed(24, b"\7\0\0\0"), damaged),
+        ("a place that is not there", changed(42, b"\0\0\0\x60"), damaged),
+        ("a directory that is not there", whole[:-6] + b"\0\0\0\x80" + whole[-2:], damaged),
+        ("a name that is no text", changed(9, b"\x08" + bytes(36) + b"\xff" * 9), damaged),
+        ("damaged LZMA", changed(60, b"\xff" * 90, compression=zipfile.ZIP_LZMA, of_directory=False), damaged),
+        ("damaged bzip2", changed(60, b"\xff" * 90, compression=zipfile.ZIP_BZIP2, of_directory=False), damaged),
+        ("a password", changed(8, b"\1"), f"its ledger.db is encrypted\n{unpack}"),
+        ("a new format", changed(6, b"\x5a"), f"cannot be unpacked here: zip file version 9.0\n{unpack}"),
+        ("a new compression", changed(10, b"\x63"), "cannot be unpacked here: That compression method is not "),
+        ("two ledgers", bytes(packed("ledger.db", "ledger.db")), "has 2 files ledger.db in it"),
+        ("a folder", bytes(packed("ledger.db/")), "has no ledger.db in it"),
+        ("in a folder", bytes(packed("a/ledger.db", "a/b")), "in it\nhint: it has a/ledger.db: unpack it, and name the folder a"),
+    ):  # fmt: skip
+        (other.folder / "x.zip").write_bytes(archive)
+        found = other.run("ledger", "merge", "x.zip", code=5).stderr
+        assert error in found, (what, found)
+        assert not other.ledger.exists(), what
+    packed("ledger.db", compression=zipfile.ZIP_LZMA)
+    assert "runs new here: 1;" in other.run("ledger", "merge", "x.zip").stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["out", "out.zip"])
 def test_a_full_disk_leaves_nothing(ladder: Machine, tmp_path: Path, name: str) -> None:
