@@ -85,12 +85,12 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
         "more": {
             "tags": max(len(every_tag) - _TAGS, 0),
             **{
-                name: max(len(entries) - _NOTES, 0)
-                for name, entries in {
-                    "notes": said,
-                    "exclusions": excluded,
-                    "hidden": hidden,
-                    "removals": removals,
+                name: max(count - _NOTES, 0)
+                for name, count in {
+                    "notes": len(said),
+                    "exclusions": len(excluded),
+                    "hidden": len(hidden),
+                    "removals": len(removals),
                 }.items()
             },
         },
