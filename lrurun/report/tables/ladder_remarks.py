@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 
 from lrurun.config.instance import data_sentence, items_command
@@ -76,10 +76,10 @@ _REMOVED = {"forgotten": "forgotten", "left out": "left out of this copy"}
 """The kind of a removal -> in a sentence, after "2 runs were"."""
 
 
-def _removed_groups(report: LadderReport) -> list[tuple[str, str, str, list[RemovedRun]]]:
+def removed_groups(removed: Iterable[RemovedRun]) -> list[tuple[str, str, str, list[RemovedRun]]]:
     """Kind, reason and stage of runs that were removed, with the runs; final runs come first."""
     groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
-    for run in sorted(report.removed_runs, key=lambda run: run.stage != "train"):
+    for run in sorted(removed, key=lambda run: run.stage != "train"):
         groups.setdefault((run.kind, run.why or "", run.stage), []).append(run)
     return [(kind, clean(why), stage, runs) for (kind, why, stage), runs in groups.items()]
 
@@ -96,18 +96,18 @@ def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun]) -> str:
     return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind]}"
 
 
-def _removed_cautions(report: LadderReport) -> list[Caution]:
+def removed_cautions(removed: Iterable[RemovedRun]) -> list[Caution]:
     """How many runs were removed, of which rungs, and why."""
     return [
         Caution(what=_were_removed(kind, stage, runs), where=_removed_rungs(runs), advice=why)
-        for kind, why, stage, runs in _removed_groups(report)
+        for kind, why, stage, runs in removed_groups(removed)
     ]
 
 
 def _on_removed(report: LadderReport) -> list[Remark]:
     """The runs that were removed, with seeds and states, and what that means for the numbers."""
     texts = []
-    for kind, why, stage, runs in _removed_groups(report):
+    for kind, why, stage, runs in removed_groups(report.removed_runs):
         by_rung: dict[str, list[str]] = {}
         for run in runs:
             state = "" if run.state == "done" else f" ({run.state})"
@@ -420,7 +420,7 @@ def cautions(report: LadderReport) -> list[Remark]:
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings: list[tuple[Topic, Caution | None]] = [
         ("smoke", Caution(what=smoke) if report.instance.profile == "smoke" else None),
-        *(("removed", caution) for caution in _removed_cautions(report)),
+        *(("removed", caution) for caution in removed_cautions(report.removed_runs)),
         ("untuned", untuned),
         (
             "unchanged",
@@ -528,6 +528,7 @@ def _design_cautions(design: DesignSummary | None) -> list[Caution]:
         at = " and ".join(map(str, older))
         texts.append(f"the verdicts of the look at {at} seeds, recorded by lrurun 1.0, hold for these test items alone")
     texts.append(sequential.known_before(design.finished_before))
+    texts.append(sequential.with_gone(design.removed))
     texts.append("" if design.next_look is None else f"the next look is at {design.next_look} seeds")
     return [Caution(what=text) for text in texts if text]
 

@@ -294,6 +294,17 @@ def _with_caption(table: PaperTable, title: str, legend: Sequence[str]) -> Paper
     return structs.replace(table, title=title, legend=tuple(legend), narrower=narrower)
 
 
+def with_removed(table: PaperTable, removed: Iterable[tuple[str, int, str | None]]) -> PaperTable:
+    """The table with sentences on removed runs: of each removal the kind, the number and the reason."""
+    sentences = [
+        f"{plural(runs, 'run')} {'was' if runs == 1 else 'were'} "
+        f"{'deleted' if kind == 'forgotten' else 'left out of these records'}"
+        f"{f' ({clean(why)})' if why else ''}."
+        for kind, runs, why in removed
+    ]
+    return _with_caption(table, table.title, [*table.legend, *sentences])
+
+
 def judged(every: Sequence[JudgedClaim], *, by_runs: bool) -> list[JudgedClaim]:
     """The claims that are judged: by runs or studies; without any, by the papers' own numbers."""
     ours = [claim for claim in every if by_runs and claim.ours.verdict in JUDGED]
