@@ -143,7 +143,7 @@ def plot(
                 "--by: is about instances of a TASK",
                 "name the task, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
             )
-        _write(_figure_by(places, request, by, metric or ()), out, suffix, plain=plain, width=width)
+        _write(_figure_by(places, request, by, metric or (), plain=plain), out, suffix, plain=plain, width=width)
         return 0
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn not in ("curves", "items"):
@@ -263,7 +263,9 @@ def _check_for_runs(context: typer.Context, kind: str) -> None:
             raise UsageError(f"{option}: chooses among the ladders of a TASK, found runs", f"leave {option} out")
 
 
-def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str]) -> Figure:
+def _figure_by(
+    places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str], *, plain: bool
+) -> Figure:
     """A score of every rung over the values of a setting; `metrics` names another result."""
     from lrurun.commands._shared import sweeps
     from lrurun.config.sweeps import by_paths
@@ -283,7 +285,7 @@ def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metric
     if not numbers:
         existing = sorted({other for result in results.values() for other in result})
         raise NotFoundError(f"--metric {name}: no finished run has this result", hint_for(name, existing, "results"))
-    return drawing.swept(report, numbers, *_axis(name, plan.task.metrics))
+    return drawing.swept(report, numbers, *_axis(name, plan.task.metrics), plain=plain)
 
 
 def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:

@@ -292,7 +292,8 @@ def _write_methods(
         )
     with _loaded(places, request, instance) as (loaded, _, _):
         made = paragraph.of_instance(loaded)
-    text = made.render(format, width=console.width() if out is None and format == "table" else None)
+    # one line elsewhere, as the sentences of reports in a pipe: an editor folds it
+    text = made.render(format, width=console.width() if out is None and console.is_screen() else None)
     if out is None:
         console.write(console.plain(text) if console.is_ascii() else text, styled=False)
     else:

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lrurun.config.resolve import RATE
 from lrurun.config.schema import KIND
 from lrurun.config.settings import combinations, split_set
 from lrurun.config.unknown_settings import check_path
@@ -89,3 +90,8 @@ def _check_swept(path: str, option: str) -> None:
             f"{option} {path}: says how runs are executed, and does not distinguish instances of a ladder",
             f"set it for all of them: --set {path}=V",
         )
+
+
+def in_words(path: str) -> str:
+    """A setting as a paper names it, for example "learning rate" for optim.lr."""
+    return "learning rate" if path == RATE else path.rpartition(".")[2].replace("_", " ")

@@ -545,6 +545,9 @@ def test_scores_are_drawn_over_a_setting(swept: Machine, monkeypatch: pytest.Mon
     title = "from a tanh RNN to the Linear Recurrent Unit, by optim.lr on sDigits, profile smoke, without --tune"
     assert drawn[0].title == title
     assert test.x_ticks == ()  # 0.016 and 0.02 would overlap
+    assert test.x == "optim.lr"
+    swept.run("plot", *FAST, "--by", "optim.lr", "--plain", "--out", "rates.svg")
+    assert drawn[-1].panels[0].x == "learning rate"  # as a paper names it
     assert "Left out" not in drawn[0].caption
 
 

@@ -122,6 +122,32 @@ def test_what_is_chosen_and_judged_is_what_hands_choose_and_judge(swept: Machine
         assert one["p_adjusted"] == pytest.approx(by_hand[one["rung"], one["other"], one["kind"]])
 
 
+def test_the_choice_has_a_table_for_a_paper(swept: Machine) -> None:
+    text = swept.run(*CHOOSE, "--plain").stdout
+    chosen = chosen_by_hand(range(3))
+    scores = {rung: 100 * np.array(drawn(rate, range(3, 15))[1][rung]) for rung, rate in chosen.items()}
+    rows = {line.split(" & ")[0]: line for line in text.splitlines() if line.endswith(r"\\") and "Variant" not in line}
+    assert list(rows) == list(RUNGS)
+    for rung, line in rows.items():
+        error = scores[rung].std(ddof=1) / len(scores[rung]) ** 0.5
+        assert rf"{scores[rung].mean():.1f} $\pm$ {error:.1f}" in line
+    # every pair is tested by seeds that did not choose, as for bold of any ladder: the best alone
+    [best] = [rung for rung, line in rows.items() if r"\textbf{" in line]
+    assert best == max(scores, key=lambda rung: scores[rung].mean())
+    caption = next(line for line in text.splitlines() if line.startswith(r"\caption{"))
+    for words in (
+        r"\caption{From a tanh RNN to the Linear Recurrent Unit, on sDigits. ",
+        "over 12 seeds. ",
+        "Bold: no other variant is better, by the same test corrected over 3 pairs. ",
+        "Learning rate of each variant: chosen on validation among 3 values with 3 seeds, which no score or test here uses.}",
+    ):
+        assert words in caption, words
+    assert "optim" not in text
+    assert "-chosen}" in text  # the table of the ladder without a choice has another label
+    error = swept.refused(*BY, "--plain")
+    assert error.startswith("error: --plain: is for the scores of a ladder, of --choose, or of --all\n")
+
+
 def _few(folder: Path) -> None:
     machine = Machine(folder)
     for rate in RATES:

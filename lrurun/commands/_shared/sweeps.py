@@ -120,7 +120,8 @@ def write_choice(places: Places, request: LadderRequest, by: Sequence[str], show
     """
     with swept_instances(places, request, by) as sweep:
         choice = sweep.choice(seeds)
-        report = choice.report(request, show.rung_names(sweep.plan.ladder))
+        rungs = show.rung_names(sweep.plan.ladder)
+        report = choice.report(request, rungs, with_unbeaten=show.style.plain)
         structs.replace(show, request=request).write(report, sweep.ledger)
 
 

@@ -12,11 +12,12 @@ from msgspec import Struct, structs
 
 from lrurun import console
 from lrurun.config.instance import Instance
+from lrurun.config.sweeps import in_words
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
 from lrurun.judging import rung_runs, statistics
 from lrurun.judging.scores import curves_of, declared, form_of, of_task
 from lrurun.report.figures import curves, figures, task_map
-from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
+from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, Scale, floats, suited
 from lrurun.report.tables import (
     all_tasks,
     cells,
@@ -384,12 +385,15 @@ def slots(report: ladder_table.LadderReport) -> Figure:
     return _profile(report, by_rung, "slot", "test accuracy [%]", sentence, scale=100.0, log=False)
 
 
-def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: float) -> Figure:
+def swept(
+    report: SweptReport, numbers: Mapping[str, float], label: str, scale: float, *, plain: bool = False
+) -> Figure:
     """A result of every rung over the values of the setting in which instances differ.
 
     Args:
         numbers: the result of each run that counts and has it, by the run's id.
         label: of the axis, for numbers that are multiplied by `scale`.
+        plain: whether the setting is named in words, as in a paper, and not by its dotted path.
 
     Raises:
         UsageError: values of the setting are no numbers.
@@ -418,16 +422,12 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
         )
     tried = sorted({x for points in drawn.values() for x in points})
     x_scale = suited(tried)
-    ticks = tuple((x, console.setting(x)) for x in tried)
-    # short labels fit where no gap is under an eighth of the axis
-    short = x_scale == "log" and max(len(text) for _, text in ticks) <= 7
-    room = short and min(b / a for a, b in pairwise(tried)) ** 8 > tried[-1] / tried[0]
     panel = Panel(
-        x=path,
+        x=in_words(path) if plain else path,
         y=label,
         curves=tuple(_over(rung, places, scale) for rung, places in drawn.items()),
         x_scale=x_scale,
-        x_ticks=ticks if room else (),
+        x_ticks=_ticks(tried, x_scale),
     )
     sentences = [curves.BAND]
     if lost:
@@ -435,6 +435,14 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
     if without := [name for name in dict.fromkeys(row.rung for row in report.rows if row.n) if name not in drawn]:
         sentences.append(f"Not drawn, because they have no {path}, or tuning chose it: {', '.join(without)}.")
     return Figure(panels=(panel,), title=swept_table.title(report), caption=_caption(sentences, report.notes))
+
+
+def _ticks(tried: Sequence[float], x_scale: Scale) -> tuple[tuple[float, str], ...]:
+    """The places of the points on a logarithmic axis, if their labels have room there; else empty."""
+    ticks = tuple((x, console.setting(x)) for x in tried)
+    # short labels fit where no gap is under an eighth of the axis
+    short = x_scale == "log" and max(len(text) for _, text in ticks) <= 7
+    return ticks if short and min(b / a for a, b in pairwise(tried)) ** 8 > tried[-1] / tried[0] else ()
 
 
 def _over(rung: str, points: Mapping[float, Mapping[str, float]], scale: float) -> Curve:
@@ -478,7 +486,14 @@ def _profile(
             "draw --kind ladder instead",
         )
     scale_of = suited(x for curve in drawn for x in curve.x) if log else "linear"
-    panel = Panel(x=across, y=label, curves=tuple(curve for curve in drawn if curve.x), x_scale=scale_of)
+    places = sorted({x for curve in drawn for x in curve.x})
+    panel = Panel(
+        x=across,
+        y=label,
+        curves=tuple(curve for curve in drawn if curve.x),
+        x_scale=scale_of,
+        x_ticks=_ticks(places, scale_of),
+    )
     caption = _caption([sentence, curves.BAND] if sentence else [curves.BAND], report.notes)
     return Figure(panels=(panel,), title=report.instance.title(report.title), caption=caption)
 

@@ -160,7 +160,8 @@ def _paper_tables(
     if not isinstance(report, LadderReport):
         option = "--plain" if style.plain else f"--tables {style.tables[0]}"
         raise UsageError(
-            f"{option}: is for the scores of a ladder, or of --all", "leave it out; --columns chooses columns"
+            f"{option}: is for the scores of a ladder, of --choose, or of --all",
+            "leave it out; --columns chooses columns",
         )
     if "map" in style.tables:
         raise UsageError("--tables map: is of all tasks, found one", "lrurun report --all --tables map")
@@ -170,6 +171,7 @@ def _paper_tables(
                 raise UsageError("--tables claims: this report has no claims", "leave it out")
             yield from latex.paper_pages(paper_tables.claims(report, plain=style.plain), style, table_only=table_only)
         elif style.plain:
+            report = paper_tables.with_results(report)
             bold, short = paper_tables.marked(report), not answer.needs_decimals(report)
             chosen = (
                 named_columns.table(report, columns, marks=paper_tables.MARKS, marked=bold.__contains__, short=short)

@@ -47,7 +47,8 @@ def _test(evidence: Evidence, differences: Sequence[Comparison], claims: Sequenc
     names = list(evidence.loaded.ladder.bases)
     previous = {name: before for before, name in zip([None, *names], names, strict=False)}
     is_ladder = all(previous[rung] == base for rung, base in bases.items())
-    against = "the one before it" if is_ladder else "the one that it changes"
+    which, other = ("each variant", "one") if len(differences) > 1 else (next(iter(bases), ""), "variant")
+    against = f"the {other} before it" if is_ladder else f"the {other} that it changes"
     few = {comparison.provisional for comparison in shown}
     tests = {
         False: "the Brunner-Munzel rank test with its permutation distribution",
@@ -61,9 +62,12 @@ def _test(evidence: Evidence, differences: Sequence[Comparison], claims: Sequenc
         correction = f"Holm's correction for {count(report.hypotheses, 'hypothesis')}"
     else:
         correction = "Holm's correction at each look"
-    what = [f"the difference of each variant to {against}"] if differences else []
+    what = [f"the difference of {which} to {against}"] if differences else []
     what += [count(len(claims), "claim")] if claims else []
-    subject = f"{capital(' and '.join(what))} {has_been(len(shown))} tested on test scores over seeds"
+    # "the difference of each variant" is one thing to grammar, however many there are
+    subject = ", and ".join(what) + ("," if len(what) > 1 else "")
+    number = len(what) if differences else len(claims)
+    subject = f"{capital(subject)} {has_been(number)} tested on test scores over seeds"
     sides = ", two-sided"
     if any(claim.kind != "better" for claim in claims):
         sides += " (claims of no difference, of no loss and about chance: one-sided, against their margins)"

@@ -68,7 +68,9 @@ def _rungs(evidence: Evidence) -> Iterator[Sentence]:
     ]
     title = "" if plan.ladder.title in ("ladder", plan.ladder.name) else plan.ladder.title
     source = "; ".join(filter(None, [plain(title), whose(plain(plan.ladder.source), packaged=plan.ladder.is_packaged)]))
-    text = f"The ladder{f' ({source})' if source else ''} had: {'; '.join(described)}."
+    ladder = f"ladder{f' ({source})' if source else ''}"
+    begin = f"Of the {ladder}, these were compared" if len(names) < len(rungs) else f"The {ladder} had"
+    text = f"{begin}: {'; '.join(described)}."
     changes = {name: {d.path: [d.before, d.after] for d in _changes(rungs[name], ())} for name in names}
     facts = {"bases": {name: rungs[name].on for name in names}, "changes": changes}
     yield Sentence(about="rungs", text=text, facts=facts)

@@ -89,6 +89,16 @@ class ChosenReport(LadderReport, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     """The commands that train the fresh seeds which firm verdicts need; empty where all rungs have them."""
 
+    @property
+    def title_of_ladder(self) -> str:
+        """The title without what was chosen."""
+        return self.title.removesuffix(_as_chosen(self.by))
+
+
+def _as_chosen(by: Sequence[str]) -> str:
+    """The end of the title, by the dotted paths of the settings that were chosen."""
+    return f", by {', '.join(by)} as chosen"
+
 
 class Fresh(Struct, frozen=True, kw_only=True):
     """Rungs that are trained with the same values, because these were chosen for them."""
@@ -194,8 +204,14 @@ class Choice:
                 same.rungs.append(choice.rung)
         return groups
 
-    def report(self, request: LadderRequest, rungs: Sequence[str] | None) -> ChosenReport:
-        """The comparison; `rungs` names those to show, None is all of them."""
+    def report(
+        self, request: LadderRequest, rungs: Sequence[str] | None, *, with_unbeaten: bool = False
+    ) -> ChosenReport:
+        """The comparison; `rungs` names those to show, None is all of them.
+
+        Args:
+            with_unbeaten: whether it has the rungs that no other one is decided to be better than.
+        """
         plan, chosen = self.plan, self.chosen
         shown = [choice for choice in self.rungs if rungs is None or choice.rung in rungs]
         commands = [fresh.request(request).with_seeds(fresh.seeds) for fresh in self.fresh(rungs)]
@@ -217,8 +233,9 @@ class Choice:
             steps_path=plan.steps_path,
             outside=plan.outside_scope,
             with_claims=plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task),
+            with_unbeaten=with_unbeaten,
         )
-        made = structs.replace(made, fresh_seeds=None, title=f"{made.title}, by {', '.join(self.by)} as chosen")
+        made = structs.replace(made, fresh_seeds=None, title=f"{made.title}{_as_chosen(self.by)}")
         return ChosenReport(**structs.asdict(made), by=self.by, choice=tuple(shown), commands=tuple(commands))
 
     def _sentences(self, shown: Sequence[RungChoice]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from lrurun.config.sweeps import in_words
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.judging import wording
@@ -19,6 +20,7 @@ from lrurun.judging.scores import ScoreForm
 from lrurun.judging.verdicts import JUDGED, LEAST_SEEDS, Comparison
 from lrurun.report.tables import answer, cells, claims_table, ladder_content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskColumn
+from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import NOTHING, Column, Table
@@ -64,14 +66,44 @@ def ablation(report: LadderReport, names: Sequence[str] = (), chosen: Table | No
         *(_opposite((row.comparison for row in report.rows), lambda _: report.score) if "verdict" in shown else []),
         *_lost(report.rows),
         *_beside(report),
+        *_chosen(report),
     ]
+    is_chosen = isinstance(report, ChosenReport)
+    title = report.title_of_ladder if isinstance(report, ChosenReport) else report.title
     return PaperTable(
         columns=_of_rungs(report) if chosen is None else chosen.columns,
         rows=report.rows if chosen is None else chosen.rows,
-        title=f"{_capital(report.title)}, on {report.instance.task}.",
+        title=f"{_capital(title)}, on {report.instance.task}.",
         legend=tuple(legend),
-        label=report.instance.anchor(),
+        label=report.instance.anchor() + ("-chosen" if is_chosen else ""),
     )
+
+
+def _chosen(report: LadderReport) -> list[str]:
+    """How settings were chosen for each rung, where a sweep was."""
+    if not isinstance(report, ChosenReport):
+        return []
+    chosen = [choice for choice in report.choice if choice.seeds]
+    if not chosen:
+        return []
+    values = _spanned([choice.among for choice in chosen], "value" if len(report.by) == 1 else "combination")
+    seeds = _spanned([len(choice.seeds) for choice in chosen], "seed")
+    return [
+        f"{_capital(' and '.join(map(in_words, report.by)))} of each variant: chosen on validation among {values} with {seeds}, which no "
+        "score or test here uses."
+    ]
+
+
+def _spanned(counts: Sequence[int], noun: str) -> str:
+    """A number of things, or the range of several, as in "3 seeds" and "2 to 4 seeds"."""
+    low, high = min(counts), max(counts)
+    return plural(high, noun) if low == high else f"{low} to {plural(high, noun)}"
+
+
+def with_results(report: LadderReport) -> LadderReport:
+    """The report without the rungs that were not run: a reader of a paper does not miss them."""
+    rows = tuple(row for row in report.rows if row.mean is not None or cells.uncounted(row))
+    return structs.replace(report, rows=rows) if rows else report
 
 
 def _of_rungs(report: LadderReport) -> tuple[Column, ...]:
@@ -131,10 +163,8 @@ def _scores(report: LadderReport, *, with_n: bool) -> list[str]:
 
 def _over(rows: Iterable[LadderRow]) -> str:
     """The number of seeds of all rows, as in " over 12 seeds"."""
-    counts = sorted({row.ranked for row in rows if row.ranked})
-    if not counts:
-        return ""
-    return f" over {plural(counts[0], 'seed')}" if len(counts) == 1 else f" over {counts[0]} to {counts[-1]} seeds"
+    counts = [row.ranked for row in rows if row.ranked]
+    return f" over {_spanned(counts, 'seed')}" if counts else ""
 
 
 def _changes(report: LadderReport, shown: set[str]) -> list[str]:
