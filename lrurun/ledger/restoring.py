@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -62,7 +62,7 @@ from lrurun.ledger.run_files import (
     RunFile,
     RunRow,
 )
-from lrurun.ledger.values import Event, Hidden, Removal
+from lrurun.ledger.values import BACK, Event, Hidden, Removal
 
 
 class Restoring(Reader, Items):
@@ -145,7 +145,7 @@ class Restoring(Reader, Items):
     ) -> dict[str, str]:
         """Adds runs, ladder instances and removals to an empty ledger, in this order, in one transaction.
 
-        Running runs become interrupted; runs that were forgotten, and of which files remain, do not come back.
+        Running runs become interrupted; runs that were forgotten, and of which files are left, do not come back.
         `has_checkpoint` says whether a checkpoint is at its path in the runs folder; others are left out. Returns the
         files that are left out because no reader would understand their rows or they contradict themselves or others:
         their paths in the runs folder, with the reasons.
@@ -161,8 +161,10 @@ class Restoring(Reader, Items):
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
             for run_file in run_files:
-                if run_file.run.created_at < forgotten.get(run_file.run.id, 0.0):
-                    refused[f"{run_file.run.id}/{RUN_FILE}"] = "it was forgotten; lrurun ledger gc removes the rest"
+                removal = _removal_of(run_file, forgotten)
+                if removal is not None:
+                    rest = "lrurun ledger gc removes the rest" if removal.finished_at is None else "remove its folder"
+                    refused[f"{run_file.run.id}/{RUN_FILE}"] = f"it was forgotten; {rest}"
                     continue
                 try:
                     with connection.begin_nested():
@@ -287,14 +289,23 @@ class Restoring(Reader, Items):
         return number
 
 
-def _forgotten(removed: Iterable[RemovalRecord]) -> dict[str, float]:
-    """Id of each run that was forgotten, and of which files remain -> when."""
-    return {
-        place.run: file.removal.time
-        for file in removed
-        if file.removal.kind == "forgotten" and file.removal.finished_at is None
-        for place in file.runs
-    }
+def _forgotten(removed: Iterable[RemovalRecord]) -> dict[str, Removal]:
+    """Id of each run that was forgotten -> its newest removal."""
+    newest: dict[str, Removal] = {}
+    for file in sorted(removed, key=lambda file: file.removal.time):
+        if file.removal.kind == "forgotten":
+            newest |= dict.fromkeys((place.run for place in file.runs), file.removal)
+    return newest
+
+
+def _removal_of(file: RunFile, forgotten: Mapping[str, Removal]) -> Removal | None:
+    """The removal that the files of a run have survived, as in a folder that was not there; None for a run that was
+    trained again afterwards, or that came back by a merge."""
+    removal = forgotten.get(file.run.id)
+    if removal is None or file.run.created_at > removal.time:
+        return None
+    is_back = any(event.kind == BACK and event.time >= removal.time for event in file.events)
+    return None if is_back else removal
 
 
 def _restore_removal(connection: Connection, file: RemovalRecord) -> None:

@@ -28,6 +28,12 @@ RENAMED = "renamed"
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
 
+KEEP = "keep"
+"""The tag of runs that are not forgotten."""
+
+BACK = "back"
+"""Kind of the event of a run that was merged again after it was forgotten."""
+
 SCORE = "val/accuracy"
 """The validation score of tasks that declare no other metric."""
 
