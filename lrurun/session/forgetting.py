@@ -181,7 +181,7 @@ def check_rights(ledger: Ledger, places: Places) -> None:
         raise LrurunError(
             f"the user of the ledger {places.ledger} may not forget runs: it lacks {listed(missing)}",
             "the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "
-            "name; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO name; lrurun ledger hide takes an instance out of "
+            "name; lrurun ledger hide takes an instance out of "
             "lists",
         )
 
@@ -357,8 +357,8 @@ def go_on(ledger: Ledger, places: Places, progress: Progress = no_progress, *, g
                 finished.append(removal)
         else:
             console.warn(
-                f"{paths.shown_runs(places.runs)}: has no files of {removal.selection}, which was forgotten: is a disk not mounted? "
-                "lrurun ledger gc removes them once they are there; if they are gone, lrurun ledger gc --gone"
+                f"{paths.shown_runs(places.runs)}: has no files of {console.clean(removal.selection)}, which was "
+                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there; if they are gone, lrurun ledger gc --gone"
             )
     return finished
 
