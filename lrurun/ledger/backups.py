@@ -158,20 +158,50 @@ def _from_zip(location: Path, progress: Progress) -> Iterator[Path]:
         whole = Path(folder) / PUBLISHED
         try:
             with zipfile.ZipFile(location) as archive:
-                size = archive.getinfo(PUBLISHED).file_size
-                with archive.open(PUBLISHED) as source, whole.open("wb") as target:
+                entry = _ledger_in(archive, location)
+                with archive.open(entry) as source, whole.open("wb") as target:
                     while chunk := source.read(2**20):
                         target.write(chunk)
-                        progress(f"unpacking {location.name}", target.tell(), size)
-        except (zipfile.BadZipFile, EOFError, zlib.error):
-            raise DamagedError(f"{location}: is not a zip file, or is incomplete", "copy it again") from None
-        except KeyError:
-            hint = "name a file that lrurun ledger export --to publication made"
-            raise LedgerError(f"{location}: has no {PUBLISHED} in it", hint) from None
+                        progress(f"unpacking {location.name}", target.tell(), entry.file_size)
+        except (zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError):
+            raise _damaged(location) from None
+        except NotImplementedError as error:
+            raise LedgerError(f"{location}: cannot be unpacked here: {error}", _UNPACK) from None
         except OSError as error:
+            if error.errno in (None, errno.EINVAL):  # of bz2, and of a place that is not in the file
+                raise _damaged(location) from None
             hint = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
             raise LrurunError(f"{location} cannot be unpacked: {error.strerror}", hint) from None
         if not is_database(whole):
             raise LedgerError(f"{location}: has no ledger in it", "name a file that lrurun made")
         with _named(whole, location):
             yield whole
+
+
+_UNPACK = "unpack it with another program, and name the folder with ledger.db"
+_ENCRYPTED = 1
+"""The bit of an entry's flags which says that it needs a password."""
+
+
+def _ledger_in(archive: zipfile.ZipFile, location: Path) -> zipfile.ZipInfo:
+    """The only entry that is a ledger.
+
+    Raises:
+        LedgerError: there is none or more than one, or it needs a password.
+    """
+    found = [entry for entry in archive.infolist() if entry.filename == PUBLISHED]
+    if not found:
+        hint = "name a file that lrurun ledger export --to publication made"
+        inside = [entry.filename for entry in archive.infolist() if entry.filename.endswith(f"/{PUBLISHED}")]
+        if len(inside) == 1:  # a folder was packed by another program
+            hint = f"it has {inside[0]}: unpack it, and name the folder {inside[0].removesuffix(f'/{PUBLISHED}')}"
+        raise LedgerError(f"{location}: has no {PUBLISHED} in it", hint)
+    if found[1:]:
+        raise LedgerError(f"{location}: has {len(found)} files {PUBLISHED} in it", "name a file that has one")
+    if found[0].flag_bits & _ENCRYPTED:
+        raise LedgerError(f"{location}: its {PUBLISHED} is encrypted", _UNPACK)
+    return found[0]
+
+
+def _damaged(location: Path) -> DamagedError:
+    return DamagedError(f"{location}: is not a zip file, or is incomplete", "copy it again")

@@ -142,15 +142,16 @@ class Restoring(Reader, Items):
         ladder_files: Iterable[LadderFile],
         removal_records: Iterable[RemovalRecord],
         has_checkpoint: Callable[[str], bool],
-    ) -> dict[str, str]:
+    ) -> tuple[dict[str, str], list[str]]:
         """Adds runs, ladder instances and removals to an empty ledger, in this order, in one transaction.
 
         Running runs become interrupted; runs that were forgotten, and of which files are left, do not come back.
         `has_checkpoint` says whether a checkpoint is at its path in the runs folder; others are left out. Returns the
-        files that are left out because no reader would understand their rows or they contradict themselves or others:
-        their paths in the runs folder, with the reasons.
+        files that are left out because no reader would understand their rows or they contradict themselves or others,
+        their paths in the runs folder, with the reasons; and those of forgotten runs.
         """
         refused: dict[str, str] = {}
+        of_forgotten: list[str] = []
         numbers: dict[str, int] = {}
         event_rows: list[tuple[int, dict[str, Any]]] = []
         removed = list(removal_records)
@@ -161,10 +162,8 @@ class Restoring(Reader, Items):
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
             for run_file in run_files:
-                removal = _removal_of(run_file, forgotten)
-                if removal is not None:
-                    rest = "lrurun ledger gc removes the rest" if removal.finished_at is None else "remove its folder"
-                    refused[f"{run_file.run.id}/{RUN_FILE}"] = f"it was forgotten; {rest}"
+                if _is_forgotten(run_file, forgotten):
+                    of_forgotten.append(f"{run_file.run.id}/{RUN_FILE}")
                     continue
                 try:
                     with connection.begin_nested():
@@ -215,7 +214,7 @@ class Restoring(Reader, Items):
                         _restore_removal(connection, removal_record)
                 except _REFUSED as error:
                     refused[f"{REMOVALS_FOLDER}/{removal_record.removal.key}.json"] = _why(error)
-        return refused
+        return refused, of_forgotten
 
     def _restore_run(self, connection: Connection, file: RunFile, has_checkpoint: Callable[[str], bool]) -> int:
         run, result = file.run, file.result
@@ -289,23 +288,22 @@ class Restoring(Reader, Items):
         return number
 
 
-def _forgotten(removed: Iterable[RemovalRecord]) -> dict[str, Removal]:
-    """Id of each run that was forgotten -> its newest removal."""
-    newest: dict[str, Removal] = {}
+def _forgotten(removed: Iterable[RemovalRecord]) -> dict[str, float]:
+    """Id of each run that was forgotten -> when, the last time."""
+    newest: dict[str, float] = {}
     for file in sorted(removed, key=lambda file: file.removal.time):
         if file.removal.kind == "forgotten":
-            newest |= dict.fromkeys((place.run for place in file.runs), file.removal)
+            newest |= dict.fromkeys((place.run for place in file.runs), file.removal.time)
     return newest
 
 
-def _removal_of(file: RunFile, forgotten: Mapping[str, Removal]) -> Removal | None:
-    """The removal that the files of a run have survived, as in a folder that was not there; None for a run that was
-    trained again afterwards, or that came back by a merge."""
-    removal = forgotten.get(file.run.id)
-    if removal is None or file.run.created_at > removal.time:
-        return None
-    is_back = any(event.kind == BACK and event.time >= removal.time for event in file.events)
-    return None if is_back else removal
+def _is_forgotten(file: RunFile, forgotten: Mapping[str, float]) -> bool:
+    """Whether a run file has survived the removal of its run, as in a folder that was not there; not if the run was
+    trained again afterwards, or came back by a merge."""
+    time = forgotten.get(file.run.id)
+    if time is None or file.run.created_at > time:
+        return False
+    return not any(event.kind == BACK and event.time >= time for event in file.events)
 
 
 def _restore_removal(connection: Connection, file: RemovalRecord) -> None:

@@ -68,6 +68,7 @@ def of_instance(
     examples: int | None = None,
     *,
     differences: bool = True,
+    plain: bool = False,
 ) -> Figure:
     """A figure of an instance.
 
@@ -75,6 +76,7 @@ def of_instance(
         kind: one of `InstanceFigure`.
         command: what trains the instance, for messages.
         metrics, rungs, examples, differences: as of `LadderSession.plot`.
+        plain: whether rungs that were not run are left out, as in the table for a paper.
 
     Raises:
         NotFoundError: no run is finished that it could show.
@@ -87,7 +89,7 @@ def of_instance(
     if kind in OF_EXAMPLES:
         title = loaded.identity.title(loaded.plan.ladder.title)
         return of_examples(kind, counted(loaded, command), loaded.ledger, places, examples, title)[0]
-    return _of_runs_of_instance(kind, loaded, places.runs, command, metrics, differences=differences)
+    return _of_runs_of_instance(kind, loaded, places.runs, command, metrics, differences=differences, plain=plain)
 
 
 def of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
@@ -114,9 +116,11 @@ def _of_runs_of_instance(
     metrics: Sequence[str],
     *,
     differences: bool,
+    plain: bool,
 ) -> Figure:
     from lrurun.judging import rung_runs, scores
     from lrurun.report.figures import drawing
+    from lrurun.report.tables import paper_tables
 
     plan, ledger = loaded.plan, loaded.ledger
     of_speed = kind == "speed"
@@ -144,7 +148,8 @@ def _of_runs_of_instance(
         return drawing.slots(report)
     if kind == "lengths":
         return drawing.lengths(report, plan.task.spec(plan.options).length)
-    return drawing.ladder(report, numbers, with_differences=differences)
+    shown = paper_tables.with_results(report, or_published=True) if plain else report
+    return drawing.ladder(shown, numbers, with_differences=differences)
 
 
 def counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:

@@ -20,7 +20,8 @@ FEW = 3.0
 
 def need(*programs: str) -> None:
     """Skips the test, or fails it in CI, if one of these programs is missing."""
-    packages = {"pdflatex": "texlive-latex-base texlive-latex-recommended", "pdffonts": "poppler-utils"}
+    packages = {"pdflatex": "texlive-latex-base texlive-latex-recommended"}
+    packages |= dict.fromkeys(("pdffonts", "pdftotext"), "poppler-utils")
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         text = f"{' and '.join(missing)}: not installed (apt-get install {' '.join(packages[one] for one in missing)})"
@@ -40,14 +41,39 @@ def faults(folder: Path, tables: Mapping[str, str], *, options: str = "") -> lis
         (folder / f"table{number}.tex").write_text(text, encoding="ascii")
         lines += [rf"\typeout{{=== {name}}}", rf"\input{{table{number}}}", r"\clearpage"]
     (folder / "document.tex").write_text("\n".join([*lines, r"\end{document}"]))
-    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "document.tex"]
+    return _faults(_compile(folder, "document.tex"))
+
+
+def faults_of_document(file: Path) -> list[str]:
+    """The same of a whole document, with references that lead nowhere and fonts that are not in the PDF beside it.
+
+    Raises:
+        AssertionError: LaTeX stopped.
+    """
+    _compile(file.parent, file.name)
+    printed = _compile(file.parent, file.name)  # references are known now
+    found = [line for line in printed.splitlines() if re.search(r"LaTeX Warning: .*(undefined|multiply defined)", line)]
+    fonts = subprocess.run(["pdffonts", file.with_suffix(".pdf")], capture_output=True, text=True, check=True).stdout
+    for font in fonts.splitlines()[2:]:
+        if not re.search(r"(CID )?(TrueType|Type 1C?)( \(OT\))? +\S+ +yes", font):
+            found.append(f"not embedded, or of dots: {font}")
+    return _faults(printed) + found
+
+
+def _compile(folder: Path, name: str) -> str:
+    """What LaTeX prints about a document."""
+    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", name]
     environment = os.environ | {"max_print_line": "1000"}
     done = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, errors="replace", timeout=300, env=environment
     )
     assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def _faults(printed: str) -> list[str]:
     found, name = [], ""
-    for line in done.stdout.splitlines():
+    for line in printed.splitlines():
         name = line.removeprefix("=== ") if line.startswith("=== ") else name
         wide = re.search(r"Overfull \\hbox \(([\d.]+)pt too wide\)", line)
         if (wide and float(wide[1]) > FEW) or "Float too large" in line or "Missing character" in line:

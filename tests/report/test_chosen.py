@@ -139,7 +139,8 @@ def test_the_choice_has_a_table_for_a_paper(swept: Machine) -> None:
         r"\caption{From a tanh RNN to the Linear Recurrent Unit, on sDigits. ",
         "over 12 seeds. ",
         "Bold: no other variant is better, by the same test corrected over 3 pairs. ",
-        "Learning rate of each variant: chosen on validation among 3 values with 3 seeds, which no score or test here uses.}",
+        "Learning rate of each variant: chosen on validation among 3 values with 3 seeds, which no score or test here "
+        "uses.}",
     ):
         assert words in caption, words
     assert "optim" not in text

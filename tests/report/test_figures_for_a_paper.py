@@ -146,6 +146,15 @@ def test_type_is_large_enough_and_on_the_figure(draw: Callable[..., Any], kind: 
     assert figure.get_figwidth() == {"column": 3.3, "page": 6.75}[width]
 
 
+def test_plain_figures_leave_out_rungs_that_were_not_run(draw: Callable[..., Any]) -> None:
+    def names(*words: str) -> list[str]:
+        figure = draw(*SMOKE, *words)
+        return [text.get_text().split("\n")[0] for text in figure.axes[0].get_yticklabels()]
+
+    assert names("--plain") == [*SCORES]
+    assert names() == [*SCORES, "gamma-norm", "small-phase"]
+
+
 def test_verdicts_and_rungs_differ_without_colour(draw: Callable[..., Any]) -> None:
     figure = draw(*SMOKE)
     [legend] = figure.legends

@@ -124,8 +124,8 @@ def test_a_plain_ladder_says_what_its_rows_say(mixed: Machine) -> None:
     facts, text = made["facts"], made["text"]
     assert text.startswith(
         "Four of the eight variants of a ladder were compared on npDigits (8x8 digits row by row, then noise, 10 "
-        "classes; the reduced configuration smoke of its recipe). Of the ladder (from a tanh RNN to the Linear Recurrent "
-        "Unit; Orvieto et al. 2023, Resurrecting"
+        "classes; the reduced configuration smoke of its recipe). Of the ladder (from a tanh RNN to the Linear "
+        "Recurrent Unit; Orvieto et al. 2023, Resurrecting"
     )
     assert facts["seeds"]["seeds"] == {
         "tanh-rnn": [0, 1, 2, 3],
@@ -161,6 +161,39 @@ def test_a_plain_ladder_says_what_its_rows_say(mixed: Machine) -> None:
     assert facts["interruptions"] == {"runs": 1, "interruptions": 2, "resumed": 2}
     assert "not tuned" not in text
     assert "fixed by the recipe before these runs" in text
+
+
+def test_runs_that_broke_off_were_not_interrupted(machine: Machine) -> None:
+    """An error or an exit of a process, after which a run is tried again, is no interruption; nor is a last attempt."""
+    train(machine.ledger, "tanh-rnn", ["done"], attempts=3)
+    train(machine.ledger, "linear-rnn", ["done", "done"], attempts=2)
+    train(machine.ledger, "diagonal", ["done"])
+    words = ("report", "npDigits", "--profile", "smoke", "--methods")
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+        for query, expected in (
+            ("SELECT 1", ["Three runs were interrupted, four times in all, and finished later from checkpoints."]),
+            (
+                """
+                UPDATE stored_attempts SET outcome = 'failed' WHERE n = 1 AND run = (SELECT min(run) FROM stored_attempts)
+                """,
+                [
+                    "Three runs were interrupted, three times in all, and finished later from checkpoints.",
+                    "One run broke off, once, and was tried again from a checkpoint.",
+                ],
+            ),
+            (
+                "UPDATE stored_attempts SET outcome = 'exited', resumed_from = NULL",
+                ["Three runs broke off, four times in all, and were tried again, from the beginning."],
+            ),
+        ):
+            connection.execute(query)
+            connection.commit()
+            made = machine.json(*words)
+            found = [one for one in made["sentences"] if one["about"] in ("interruptions", "retries")]
+            assert [sentence["text"] for sentence in found] == expected
+            is_english(made["text"])
+    [retries] = found
+    assert retries["facts"] == {"runs": 3, "retries": 4, "resumed": 0}
 
 
 def test_formats_have_the_same_sentences(mixed: Machine, tmp_path: Path) -> None:

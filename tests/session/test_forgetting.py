@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from lrurun import files
+from lrurun import files, paths
 from lrurun.errors import LrurunError
 from lrurun.ledger.ledger import Ledger
 from lrurun.runner import run_files, storage
@@ -440,7 +440,6 @@ def test_killed_in_between_gc_goes_on_and_rebuild_brings_nothing_back(machine: M
 
 
 def test_the_folder_of_a_run_that_was_queued_again_meanwhile_stays(filled: Machine, monkeypatch) -> None:
-    from lrurun import paths
     from lrurun.config import planning
     from lrurun.config.planning import final_runs
 
@@ -490,6 +489,30 @@ def test_killed_by_the_system_it_goes_on(machine: Machine, tmp_path: Path) -> No
         assert not list((copy.runs / "ladders").iterdir())
         assert copy.json("ledger", "check")["problems"] == []
     assert 1 in moments
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "error"),
+    [
+        (("mark", "RUN", "--tag", "keep"), "other commands have changed what was to be forgotten: nothing was removed"),
+        (("mark", "RUN", "--exclude", "odd"), "other commands have changed what was to be forgotten"),
+        ((*FORGET, "--where", "id=RUN", "--yes"), "other commands have changed what was to be forgotten"),
+        ((*FORGET, OTHER, "--yes"), f"{OTHER}: is gone: another command has forgotten it"),
+    ],
+)
+def test_what_changes_after_it_was_shown_is_not_forgotten(
+    filled: Machine, meanwhile: tuple[str, ...], error: str
+) -> None:
+    """Between the plan, which a user reads, and the answer."""
+    [run] = runs_of(filled, f"instance={OTHER} and seed=1")
+    places = paths.Places(ledger=filled.ledger, runs=filled.runs, data=filled.folder)
+    with Ledger.open(filled.ledger) as ledger:
+        plan = forgetting.plan(ledger, places, [OTHER], None)
+        filled.run(*(word.replace("RUN", run) for word in meanwhile))
+        before = dump(filled.ledger), filled.files()
+        with pytest.raises(LrurunError, match=error):
+            forgetting.forget(ledger, places, plan, None)
+        assert (dump(filled.ledger), filled.files()) == before
 
 
 @pytest.mark.slow
@@ -589,7 +612,10 @@ def test_rebuild_brings_back_what_a_merge_did_and_no_files_that_have_survived(ma
     add_files(machine)
     machine.ledger.unlink()
     said = machine.run("ledger", "rebuild").stderr
-    assert f"{machine.runs / first / 'run.json'}: left out: it was forgotten; remove its folder" in said
+    assert (
+        f"{machine.runs / first / 'run.json'}: left out: it was forgotten; lrurun ledger gc or rm removes the rest"
+        in said
+    )
     assert sorted(runs_of(machine, f"instance={OTHER}")) == sorted([second, third])
 
 

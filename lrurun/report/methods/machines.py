@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from lrurun.errors import plural
-from lrurun.ledger.values import Attempt, Run
+from lrurun.ledger.values import Attempt, Outcome, Run
 from lrurun.report import devices
 from lrurun.report.methods.evidence import Evidence
 from lrurun.report.methods.wording import Sentence, capital, count, decimal, listed, times
@@ -139,27 +140,36 @@ def _duration(seconds: float) -> str:
     return f"{number}\xa0{unit if number == '1' else unit + 's'}"
 
 
+_INTERRUPTED: tuple[Outcome | None, ...] = ("interrupted", None)
+_BROKEN: tuple[Outcome, ...] = ("failed", "exited", "rejected")
+"""Ends of attempts by an error, or without a word; others that are followed by an attempt are interruptions."""
+
+
 def _interruptions(evidence: Evidence) -> Iterator[Sentence]:
-    stopped = {run.id: sum(1 for _ in evidence.attempts.get(run.id, ())) - 1 for run in evidence.results}
-    stopped = {run: number for run, number in stopped.items() if number > 0}
-    if not stopped:
-        return
-    many, resumed = sum(stopped.values()), sum(_resumed(evidence, run) for run in stopped)
-    text = f"{capital(count(len(stopped), 'run'))} {'was' if len(stopped) == 1 else 'were'} interrupted, "
-    text += f"{times(many)}{' in all' if len(stopped) > 1 else ''}, "
-    text += "and finished later"
-    if resumed == many:
-        text += " from a checkpoint" if many == 1 else " from checkpoints"
-    elif not resumed:
-        text += ", from the beginning"
-    else:
-        text += f", {times(resumed)} from a checkpoint and {times(many - resumed)} from the beginning"
-    facts = {"runs": len(stopped), "interruptions": many, "resumed": resumed}
-    yield Sentence(about="interruptions", text=f"{text}.", facts=facts)
+    """A sentence on runs that were interrupted, and one on runs that were tried again after they broke off."""
+    for about, verbs, later, outcomes in (
+        ("interruptions", ("was interrupted", "were interrupted"), ("finished later",) * 2, _INTERRUPTED),
+        ("retries", ("broke off",) * 2, ("was tried again", "were tried again"), _BROKEN),
+    ):
+        ends = {run.id: _resumptions(evidence, run.id, outcomes) for run in evidence.results}
+        ends = {run: resumptions for run, resumptions in ends.items() if resumptions}
+        if not ends:
+            continue
+        many, resumed, are = sum(map(len, ends.values())), sum(map(sum, ends.values())), len(ends) > 1
+        text = f"{capital(count(len(ends), 'run'))} {verbs[are]}, {times(many)}{' in all' * are}, and {later[are]}"
+        if resumed == many:
+            text += " from a checkpoint" if many == 1 else " from checkpoints"
+        elif not resumed:
+            text += ", from the beginning"
+        else:
+            text += f", {times(resumed)} from a checkpoint and {times(many - resumed)} from the beginning"
+        yield Sentence(about=about, text=f"{text}.", facts={"runs": len(ends), about: many, "resumed": resumed})
 
 
-def _resumed(evidence: Evidence, run: str) -> int:
-    return sum(bool(attempt.resumed_from) for attempt in evidence.attempts[run][1:])
+def _resumptions(evidence: Evidence, run: str, outcomes: Collection[Outcome | None]) -> list[bool]:
+    """For each attempt that ended so and was followed by another one, whether that began at a checkpoint."""
+    attempts = evidence.attempts.get(run, ())
+    return [bool(after.resumed_from) for before, after in pairwise(attempts) if before.outcome in outcomes]
 
 
 def _imported(evidence: Evidence) -> Iterator[Sentence]:

@@ -87,11 +87,11 @@ def _chosen(report: LadderReport) -> list[str]:
     chosen = [choice for choice in report.choice if choice.seeds]
     if not chosen:
         return []
+    what = _capital(" and ".join(map(in_words, report.by)))
     values = _spanned([choice.among for choice in chosen], "value" if len(report.by) == 1 else "combination")
     seeds = _spanned([len(choice.seeds) for choice in chosen], "seed")
     return [
-        f"{_capital(' and '.join(map(in_words, report.by)))} of each variant: chosen on validation among {values} with {seeds}, which no "
-        "score or test here uses."
+        f"{what} of each variant: chosen on validation among {values} with {seeds}, which no score or test here uses."
     ]
 
 
@@ -101,9 +101,14 @@ def _spanned(counts: Sequence[int], noun: str) -> str:
     return plural(high, noun) if low == high else f"{low} to {plural(high, noun)}"
 
 
-def with_results(report: LadderReport) -> LadderReport:
-    """The report without the rungs that were not run: a reader of a paper does not miss them."""
-    rows = tuple(row for row in report.rows if row.mean is not None or cells.uncounted(row))
+def with_results(report: LadderReport, *, or_published: bool = False) -> LadderReport:
+    """The report without the rungs that were not run: a reader of a paper does not miss them.
+
+    `or_published`: those that have published values stay.
+    """
+    rows = tuple(
+        row for row in report.rows if row.mean is not None or cells.uncounted(row) or (or_published and row.published)
+    )
     return structs.replace(report, rows=rows) if rows else report
 
 
@@ -416,7 +421,8 @@ def _judges(judged: Sequence[JudgedClaim]) -> list[str]:
     stand_ins = sum(claim.stand_in for claim in ours)
     if stand_ins:
         every = "The" if stand_ins == len(ours) else f"{stand_ins} of the {len(ours)}"
-        sentences.append(f"{every} claims were made about other tasks, data or sizes.")
+        were = "claim was" if len(ours) == 1 else "claims was" if stand_ins == 1 else "claims were"
+        sentences.append(f"{every} {were} made about other tasks, data or sizes.")
     return sentences
 
 
