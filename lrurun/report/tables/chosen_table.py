@@ -228,6 +228,7 @@ class Choice:
             ),
             shown=rungs,
             removed_runs=[run for loaded in self._instances for run in loaded.removed],  # which might have chosen
+            trained_again=[run for loaded in self._instances for run in loaded.trained_again],
             kind=plan.kind,
             can_tune=bool(plan.grid),
             steps_path=plan.steps_path,

@@ -72,15 +72,24 @@ def _notes(report: LadderReport) -> list[Remark]:
     ]
 
 
-_REMOVED = {"forgotten": "forgotten", "left out": "left out of this copy"}
+_AGAIN = "again"
+_REMOVED = {
+    "forgotten": "forgotten{by}",
+    "left out": "left out of this copy{by}",
+    _AGAIN: "forgotten{by} and trained again",
+}
 """The kind of a removal -> in a sentence, after "2 runs were"."""
 
 
-def removed_groups(removed: Iterable[RemovedRun]) -> list[tuple[str, str, str, list[RemovedRun]]]:
-    """Kind, reason and stage of runs that were removed, with the runs; final runs come first."""
+def removed_groups(
+    removed: Iterable[RemovedRun], again: Iterable[RemovedRun] = ()
+) -> list[tuple[str, str, str, list[RemovedRun]]]:
+    """Kind, reason and stage of runs that were removed, with the runs; final runs come first, and those that were
+    trained `again` last, as a kind of their own."""
     groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
-    for run in sorted(removed, key=lambda run: run.stage != "train"):
-        groups.setdefault((run.kind, run.why or "", run.stage), []).append(run)
+    kinds = [(run.kind, run) for run in removed] + [(_AGAIN, run) for run in again]
+    for kind, run in sorted(kinds, key=lambda each: each[1].stage != "train"):
+        groups.setdefault((kind, run.why or "", run.stage), []).append(run)
     return [(kind, clean(why), stage, runs) for (kind, why, stage), runs in groups.items()]
 
 
@@ -89,25 +98,25 @@ def _removed_rungs(runs: Sequence[RemovedRun]) -> str:
     return ", ".join(rungs) if len(rungs) <= FEW else f"{len(rungs)} rungs"
 
 
-def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun]) -> str:
+def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun], by: str = "") -> str:
     """The beginning of a sentence, for example "2 runs were forgotten". A run in several rungs counts once."""
     count = len({run.run for run in runs})
     noun = plural(count, "tuning run" if stage == "tune" else "run")
-    return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind]}"
+    return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind].format(by=by)}"
 
 
-def removed_cautions(removed: Iterable[RemovedRun]) -> list[Caution]:
+def removed_cautions(removed: Iterable[RemovedRun], again: Iterable[RemovedRun] = ()) -> list[Caution]:
     """How many runs were removed, of which rungs, and why."""
     return [
         Caution(what=_were_removed(kind, stage, runs), where=_removed_rungs(runs), advice=why)
-        for kind, why, stage, runs in removed_groups(removed)
+        for kind, why, stage, runs in removed_groups(removed, again)
     ]
 
 
 def _on_removed(report: LadderReport) -> list[Remark]:
     """The runs that were removed, with seeds and states, and what that means for the numbers."""
     texts = []
-    for kind, why, stage, runs in removed_groups(report.removed_runs):
+    for kind, why, stage, runs in removed_groups(report.removed_runs, report.trained_again):
         by_rung: dict[str, list[str]] = {}
         for run in runs:
             state = "" if run.state == "done" else f" ({run.state})"
@@ -116,16 +125,15 @@ def _on_removed(report: LadderReport) -> list[Remark]:
             f"{rung}, {'seed' * (len(seeds) == 1) or 'seeds'} {', '.join(seeds)}" for rung, seeds in by_rung.items()
         )
         users = ", ".join(dict.fromkeys(clean(run.removed_by) for run in runs if run.removed_by))
-        reason = f" Reason: {content.sentence(why)}" if why else " No reason is on record." * (kind == "forgotten")
-        texts.append(f"{_were_removed(kind, stage, runs)}{f' by {users}' if users else ''}: {listed}.{reason}")
-    stages = {run.stage for run in report.removed_runs}
-    if "train" in stages:
+        reason = f" Reason: {content.sentence(why)}" if why else " No reason is on record." * (kind != "left out")
+        texts.append(f"{_were_removed(kind, stage, runs, f' by {users}' if users else '')}: {listed}.{reason}")
+    if any(run.stage == "train" for run in (*report.removed_runs, *report.trained_again)):
         looks = ", but for the verdicts that looks of the design have recorded" if report.design is not None else ""
         texts.append(
             f"Their scores count in nothing here{looks}. If results were the reason, verdicts are wrong in more than "
             "5 %."
         )
-    if "tune" in stages:
+    if any(run.stage == "tune" for run in report.removed_runs):
         texts.append("What tuning chose stays as it was recorded; it cannot be checked by runs that are gone.")
     return [Remark(full=" ".join(texts), topic="removed")] if texts else []
 
@@ -420,7 +428,7 @@ def cautions(report: LadderReport) -> list[Remark]:
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings: list[tuple[Topic, Caution | None]] = [
         ("smoke", Caution(what=smoke) if report.instance.profile == "smoke" else None),
-        *(("removed", caution) for caution in removed_cautions(report.removed_runs)),
+        *(("removed", caution) for caution in removed_cautions(report.removed_runs, report.trained_again)),
         ("untuned", untuned),
         (
             "unchanged",

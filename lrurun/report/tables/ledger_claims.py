@@ -54,7 +54,8 @@ class RemovedEvidence(Struct, frozen=True, kw_only=True):
     """The short name of the instance."""
     instance: str
     """Its key."""
-    kind: Literal["forgotten", "left out"]
+    kind: Literal["forgotten", "left out", "again"]
+    """"again": forgotten, and trained again."""
     stage: str
     runs: int
     why: str | None
@@ -309,7 +310,11 @@ def _judging_instance(
         return _together([instance for _, instance in sorted(usable, key=itemgetter(0))])
     if not unusable:
         return None
-    removed = [of_one for instance, _ in unusable for of_one in _removed(instance, ledger.removed_from(instance.key))]
+    removed = [
+        of_one
+        for instance, _ in unusable
+        for of_one in _removed(instance, ledger.removed_from(instance.key), ledger.trained_again(instance.key))
+    ]
     return structs.replace(_unusable(ladder, instances[0].task, unusable), removed=tuple(removed))
 
 
@@ -365,25 +370,32 @@ def _judged(
         metric=report.score.name,
         verdicts=verdicts,
         runs=(Runs(command, f"{report.score.sentence}: {', '.join(scored)}"),),
-        removed=_removed(instance, report.removed_runs),
+        removed=_removed(instance, report.removed_runs, report.trained_again),
     )
 
 
-def _removed(instance: LadderInstance, runs: Sequence[RemovedRun]) -> tuple[RemovedEvidence, ...]:
+def _removed(
+    instance: LadderInstance, runs: Sequence[RemovedRun], again: Sequence[RemovedRun]
+) -> tuple[RemovedEvidence, ...]:
     """What was removed from an instance, by kind, reason and stage."""
-    groups = [group for *_, group in ladder_remarks.removed_groups(runs)]
+    groups = {
+        caution.text: group
+        for caution, group in zip(
+            ladder_remarks.removed_cautions(runs, again), ladder_remarks.removed_groups(runs, again), strict=True
+        )
+    }
     return tuple(
         RemovedEvidence(
             task=instance.task,
             name=instance.short_name,
             instance=instance.key,
-            kind=group[0].kind,
-            stage=group[0].stage,
+            kind=kind,  # type: ignore[arg-type]
+            stage=stage,
             runs=len({run.run for run in group}),
-            why=group[0].why,
-            text="; ".join(caution.text for caution in ladder_remarks.removed_cautions(group)),
+            why=why or None,
+            text=text,
         )
-        for group in groups
+        for text, (kind, why, stage, group) in groups.items()
     )
 
 
