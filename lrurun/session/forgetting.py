@@ -181,8 +181,7 @@ def check_rights(ledger: Ledger, places: Places) -> None:
         raise LrurunError(
             f"the user of the ledger {places.ledger} may not forget runs: it lacks {listed(missing)}",
             "the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "
-            "name; lrurun ledger hide takes an instance out of "
-            "lists",
+            "name; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO name",
         )
 
 
@@ -225,7 +224,7 @@ def check_reason(plan: Plan, why: str | None) -> None:
 
 
 def reasons(ledger: Ledger, plan: Plan, why: str | None) -> str | None:
-    """The reason to record: the user's, and those for which runs that go were excluded, of which no other record stays."""
+    """The reason to record: the user's, and those for which runs that go were excluded: no other record of them stays."""
     going = {run.id for run in plan.what.runs if run.is_excluded}
     found: dict[str, int] = {}
     for exclusion in ledger.exclusions() if going else ():
