@@ -224,7 +224,7 @@ def check_reason(plan: Plan, why: str | None) -> None:
 
 
 def reasons(ledger: Ledger, plan: Plan, why: str | None) -> str | None:
-    """The reason to record: the user's, and those for which runs that go were excluded: no other record of them stays."""
+    """The reason to record: the user's, and those for which runs that go were excluded, which no other record keeps."""
     going = {run.id for run in plan.what.runs if run.is_excluded}
     found: dict[str, int] = {}
     for exclusion in ledger.exclusions() if going else ():

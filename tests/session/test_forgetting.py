@@ -699,6 +699,17 @@ def test_space_is_given_back_unless_somebody_is_in_the_way(machine: Machine, tmp
     assert read.json("ledger", "check")["problems"] == []
 
 
+@pytest.mark.parametrize(("freed", "lines"), [(8192, []), (2_000_000, ["the ledger is 2.0 MB smaller"])])
+def test_space_of_no_account_is_not_named(machine: Machine, monkeypatch, freed: int, lines: list[str]) -> None:
+    from lrurun.ledger.database import Freed
+    from lrurun.ledger.database.sqlite import SQLite
+
+    fill_both(machine)
+    monkeypatch.setattr(SQLite, "give_back", lambda self: Freed(freed, ""))
+    done = machine.run(*FORGET, OTHER, "--yes")
+    assert [line for line in (done.stdout + done.stderr).splitlines() if "smaller" in line] == lines
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize(
     ("failure", "text"), [(LrurunError("the disk is broken"), "the disk is broken"), (KeyboardInterrupt(), "stopped")]
