@@ -392,6 +392,7 @@ def test_the_folder_of_a_run_that_was_queued_again_meanwhile_stays(filled: Machi
     assert removal.selection == OTHER
     assert (filled.runs / again.id / "1" / "log.txt").exists()
     assert len(list(filled.runs.glob("[0-9a-f]*"))) == 4 + 1
+    assert (filled.runs / "ladders" / f"{instance.key}.json").exists()
 
 
 @pytest.mark.slow
