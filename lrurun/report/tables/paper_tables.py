@@ -68,14 +68,13 @@ def ablation(report: LadderReport, names: Sequence[str] = (), chosen: Table | No
         *_beside(report),
         *_chosen(report),
     ]
-    is_chosen = isinstance(report, ChosenReport)
     title = report.title_of_ladder if isinstance(report, ChosenReport) else report.title
     return PaperTable(
         columns=_of_rungs(report) if chosen is None else chosen.columns,
         rows=report.rows if chosen is None else chosen.rows,
         title=f"{_capital(title)}, on {report.instance.task}.",
         legend=tuple(legend),
-        label=report.instance.anchor() + ("-chosen" if is_chosen else ""),
+        label=report.instance.anchor(ladder_content.chosen_by(report)),
     )
 
 
@@ -86,12 +85,13 @@ def _chosen(report: LadderReport) -> list[str]:
     chosen = [choice for choice in report.choice if choice.seeds]
     if not chosen:
         return []
-    what = _capital(" and ".join(map(in_words, report.by)))
     values = _spanned([choice.among for choice in chosen], "value" if len(report.by) == 1 else "combination")
     seeds = _spanned([len(choice.seeds) for choice in chosen], "seed")
-    return [
-        f"{what} of each variant: chosen on validation among {values} with {seeds}, which no score or test here uses."
-    ]
+    if len({tuple(choice.seeds) for choice in chosen}) == 1:
+        seeds += f" ({', '.join(map(str, chosen[0].seeds))})"
+    settings = _capital(" and ".join(map(in_words, report.by)))
+    how = f"chosen on validation among {values} with {seeds}, which no score or test here uses"
+    return [f"{settings} of each variant: {how}."]
 
 
 def _spanned(counts: Sequence[int], noun: str) -> str:
