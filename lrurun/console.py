@@ -1,7 +1,7 @@
 """The console: results go to stdout, messages to stderr.
 
-Rich is imported when something is first printed through it. Text from the ledger, from files and from the command line
-is data: markup in it has no effect, and escape sequences and control characters are removed.
+Rich is imported when something is first printed with colours, or on a terminal. Text from the ledger, from files and
+from the command line is data: markup in it has no effect, and escape sequences and control characters are removed.
 """
 
 from __future__ import annotations
@@ -232,15 +232,30 @@ def finish() -> None:
 
 
 def _message(label: str, style: str, text: str) -> None:
+    text = redact(clean(text, lines=True))
+    is_tty, has_color, _ = _settings(sys.stderr)
+    if not is_tty and not has_color:
+        _message_to_file(f"{label}{text}".expandtabs())
+        return
     from rich.text import Text
 
     console = err()
-    text = redact(clean(text, lines=True))
     if _is_tty(sys.stderr) and not re.search(r"\n|lrurun ", text):
         text = "\n".join(wrapped(text, console.width, label=label))[len(label) :]
     try:
         # The terminal breaks other long lines: copied commands stay in one piece.
         console.print(Text.assemble((label, style), text), soft_wrap=True)
+    except OSError:
+        mute()
+
+
+def _message_to_file(text: str) -> None:
+    """Prints a message where there is nothing to style, without Rich, whose import is a tenth of a quick command."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
     except OSError:
         mute()
 

@@ -55,7 +55,9 @@ def compare(
 
     runs = runs or []
     if not (runs or instance):
-        raise UsageError("compare: expected RUNs or --instance", "lrurun runs lists the runs, lrurun status the rest")
+        raise UsageError(
+            "compare: expected RUNs or --instance", "lrurun runs lists the runs, lrurun status the instances"
+        )
     with opening.read_for_run(context.obj.places, runs[0] if runs else None) as ledger:
         different = list({run.id: run for run in [*map(ledger.run, runs), *ledger.runs_of(instance or ())]}.values())
     if len(different) < 2 and instance:

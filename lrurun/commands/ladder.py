@@ -119,12 +119,12 @@ def ladder(
     if sweep:
         from lrurun.commands._shared import sweeps
 
-        cautions.report_hidden(request)
+        cautions.report_local_documents(request)
         return sweeps.train(
             context.obj.places, request, sweep, options, signals, choice_seeds=choice_seeds if choose else None
         )
     plan = plan_on_node(context.obj.places, request) if on_node else opening.plan_to_train(context.obj.places, request)
     training = LadderTraining(places=context.obj.places, request=request, plan=plan, options=options, signals=signals)
-    cautions.report_hidden(request)
+    cautions.report_local_documents(request)
     training.warn()
     return train(training, claims=is_given(context, "ladder"))

@@ -62,7 +62,7 @@ def mark(
 
     runs = runs or []
     if not (runs or instance):
-        raise UsageError("mark: expected RUNs or --instance", "lrurun runs lists the runs, lrurun status the rest")
+        raise UsageError("mark: expected RUNs or --instance", "lrurun runs lists the runs, lrurun status the instances")
     with opening.change(context.obj.places, runs[0] if runs else None) as ledger:
         before = list({run.id: run for run in [*map(ledger.run, runs), *ledger.runs_of(instance or ())]}.values())
         if not before:

@@ -107,7 +107,7 @@ def plan(
         return plan_output.show_sweep(places, points(request, sweep), json=json)
     plan = opening.plan_to_train(places, request)
     rungs, _ = request.chosen(plan)
-    cautions.report_hidden(request)
+    cautions.report_local_documents(request)
     cautions.warn_of_batches(plan, rungs)
     if not measure:
         return plan_output.show(places, request, plan, json=json)

@@ -164,7 +164,7 @@ def plot(
         if not of_runs and not instance and drawn not in OF_LADDERS:
             made_by = phrases.read_again(request.plan_in(ledger).recipe)  # a wrong name or value is the error to show
         hint = f"run: {made_by or request.command()}"
-        hint = "name one with --ledger PATH" if of_runs or drawn in OF_LADDERS else hint
+        hint = "name one with --ledger PATH" if of_runs or instance or drawn in OF_LADDERS else hint
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if drawn in OF_LADDERS:

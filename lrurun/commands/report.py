@@ -313,9 +313,10 @@ def _loaded(
     with opening.read(places) as ledger:
         plan = None if instance else request.plan_in(ledger)
         if not ledger.exists:
+            made_by = f"run: {(plan and phrases.read_again(plan.recipe)) or request.command()}"
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
-                f"run: {(plan and phrases.read_again(plan.recipe)) or request.command()}",
+                "name one with --ledger PATH" if instance else made_by,
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
         if loaded.instance.key in ledger.hidden():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import typer
@@ -160,12 +160,11 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     where: str | None
     with_hidden: bool
 
-    def of(self, ledger: Ledger) -> tuple[list[LadderInstance], int]:
+    def of(self, ledger: Ledger, hidden: Container[str]) -> tuple[list[LadderInstance], int]:
         """The instances, oldest first, and how many are left out because they are hidden and not named."""
         from lrurun.session import parts
 
         chosen = ledger.ladders_of(parts.named(ledger, self.instances, self.where))
-        hidden = ledger.hidden()
         shown = [one for one in chosen if self.with_hidden or self.instances or one.key not in hidden]
         return shown, len(chosen) - len(shown)
 
@@ -215,9 +214,11 @@ def _active(places: Places, wanted: _Wanted) -> list[tuple[LadderInstance, bool]
     with opening.read_current(places) as ledger:
         if not ledger.exists:
             return []
-        superseded = continuing.superseded(ledger)
+        superseded, hidden = continuing.superseded(ledger), ledger.hidden()
         counted = [
-            (ladder, ledger.state_counts(ladder.key)) for ladder in wanted.of(ledger)[0] if ladder.key not in superseded
+            (ladder, ledger.state_counts(ladder.key))
+            for ladder in wanted.of(ledger, hidden)[0]
+            if ladder.key not in superseded
         ]
     return [(ladder, "running" in counts) for ladder, counts in counted if {"running", "queued"} & set(counts)]
 
@@ -327,7 +328,7 @@ class _State(Struct, frozen=True, kw_only=True):
         if self.missing_file is not None:
             return [f"its file {self.missing_file} is gone: lrurun resume continues it when the file is back"]
         if self.hidden:
-            return [f"hidden: lrurun ledger hide --undo {self.progress.ladder.short_name} shows it again"]
+            return [f"hidden: lrurun ledger hide {self.progress.ladder.short_name} --undo shows it again"]
         return []
 
 
@@ -339,8 +340,9 @@ def _states(places: Places, wanted: _Wanted) -> tuple[list[_State], int]:
     with opening.read_current(places) as ledger:
         if not ledger.exists:
             return [], 0
-        chosen, left_out = wanted.of(ledger)
-        superseded, missing, hidden = continuing.superseded(ledger), continuing.missing_files(ledger), ledger.hidden()
+        hidden = ledger.hidden()
+        chosen, left_out = wanted.of(ledger, hidden)
+        superseded, missing = continuing.superseded(ledger), continuing.missing_files(ledger)
         states = [
             _State(
                 progress=progress.collect(ledger, ladder),

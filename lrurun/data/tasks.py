@@ -28,24 +28,26 @@ class _BuiltIn(NamedTuple):
     """The metric that selects the models."""
     chance: float | None = None
     """The accuracy of chance where claims of papers are about it; None: the metric's."""
+    classes: int | None = None
+    """The number of classes where models are selected on accuracy: by guessing, 1 / classes are right."""
     test_items: int | None = None
     """The number of test items, where models are selected on a share of them, for the error of papers' numbers."""
 
 
 _BUILT_IN = {
-    "sCIFAR": _BuiltIn("downloaded.images:SCifar", test_items=10_000),
-    "Image": _BuiltIn("downloaded.images:Image", test_items=10_000),
-    "ListOps": _BuiltIn("synthetic.listops:ListOps", test_items=2_000),
-    "ListOpsSubTrees": _BuiltIn("synthetic.listops_subtrees:ListOpsSubTrees", test_items=2_000),
-    "Text": _BuiltIn("downloaded.text:Text", test_items=25_000),
-    "Retrieval": _BuiltIn("downloaded.retrieval:Retrieval", test_items=17_437),
-    "Pathfinder": _BuiltIn("synthetic.pathfinder:Pathfinder", chance=0.5, test_items=20_000),
-    "PathX": _BuiltIn("synthetic.pathfinder:PathX", chance=0.5, test_items=20_000),
+    "sCIFAR": _BuiltIn("downloaded.images:SCifar", classes=10, test_items=10_000),
+    "Image": _BuiltIn("downloaded.images:Image", classes=10, test_items=10_000),
+    "ListOps": _BuiltIn("synthetic.listops:ListOps", classes=10, test_items=2_000),
+    "ListOpsSubTrees": _BuiltIn("synthetic.listops_subtrees:ListOpsSubTrees", classes=10, test_items=2_000),
+    "Text": _BuiltIn("downloaded.text:Text", classes=2, test_items=25_000),
+    "Retrieval": _BuiltIn("downloaded.retrieval:Retrieval", classes=2, test_items=17_437),
+    "Pathfinder": _BuiltIn("synthetic.pathfinder:Pathfinder", classes=2, chance=0.5, test_items=20_000),
+    "PathX": _BuiltIn("synthetic.pathfinder:PathX", classes=2, chance=0.5, test_items=20_000),
     "PathfinderSegmentation": _BuiltIn("synthetic.pathfinder_segmentation:PathfinderSegmentation", selected_on="f1"),
-    "SpeechCommands": _BuiltIn("downloaded.speech:SpeechCommands", test_items=11_005),
-    "sDigits": _BuiltIn("synthetic.digits:Digits", test_items=300),
-    "npDigits": _BuiltIn("synthetic.np_digits:NpDigits", test_items=300),
-    "npCIFAR": _BuiltIn("downloaded.np_cifar:NpCifar", test_items=10_000),
+    "SpeechCommands": _BuiltIn("downloaded.speech:SpeechCommands", classes=35, test_items=11_005),
+    "sDigits": _BuiltIn("synthetic.digits:Digits", classes=10, test_items=300),
+    "npDigits": _BuiltIn("synthetic.np_digits:NpDigits", classes=10, test_items=300),
+    "npCIFAR": _BuiltIn("downloaded.np_cifar:NpCifar", classes=10, test_items=10_000),
     "Shift": _BuiltIn("sampled.atomic:Shift", selected_on="r2"),
     "CumSum": _BuiltIn("sampled.atomic:CumSum", selected_on="r2"),
     "CumMax": _BuiltIn("sampled.atomic:CumMax", selected_on="r2"),
@@ -57,11 +59,11 @@ _BUILT_IN = {
     "ContextShift": _BuiltIn("sampled.atomic:ContextShift", selected_on="r2"),
     "Solve": _BuiltIn("sampled.atomic:Solve", selected_on="r2"),
     "SolveFixed": _BuiltIn("sampled.atomic:SolveFixed", selected_on="r2"),
-    "Copy": _BuiltIn("sampled.recall:Copy", test_items=1_024),
-    "SelectiveCopy": _BuiltIn("sampled.recall:SelectiveCopy", test_items=1_024),
-    "MQAR": _BuiltIn("sampled.recall:Mqar", test_items=1_024),
-    "InductionHeads": _BuiltIn("sampled.recall:InductionHeads", test_items=1_024),
-    "Parity": _BuiltIn("sampled.recall:Parity", test_items=1_024),
+    "Copy": _BuiltIn("sampled.recall:Copy", classes=14, test_items=1_024),
+    "SelectiveCopy": _BuiltIn("sampled.recall:SelectiveCopy", classes=14, test_items=1_024),
+    "MQAR": _BuiltIn("sampled.recall:Mqar", classes=4_096, test_items=1_024),
+    "InductionHeads": _BuiltIn("sampled.recall:InductionHeads", classes=15, test_items=1_024),
+    "Parity": _BuiltIn("sampled.recall:Parity", classes=2, test_items=1_024),
     "TeacherStudent": _BuiltIn("sampled.teacher:TeacherStudent", selected_on="nmse"),
     "sSource": _BuiltIn("synthetic.source_code:SourceCode", selected_on="bits_per_byte"),
     "PG19": _BuiltIn("downloaded.pg19:PG19", selected_on="bits_per_byte"),
@@ -96,6 +98,14 @@ def selected_on(name: str) -> Metric:
     built_in = _BUILT_IN.get(name, _BuiltIn(""))
     metric = METRICS[built_in.selected_on]
     return metric if built_in.chance is None else structs.replace(metric, chance=built_in.chance)
+
+
+def metric_with_chance(name: str) -> Metric:
+    """The metric that selects the models of a task, with the score of chance, without importing lrurun's own."""
+    if not is_built_in(name) or TASKS.is_imported(name):
+        return TASKS[name].metric
+    metric, classes = METRICS[_BUILT_IN[name].selected_on], _BUILT_IN[name].classes
+    return metric if classes is None else structs.replace(metric, chance=1 / classes)
 
 
 def test_items(name: str) -> int | None:

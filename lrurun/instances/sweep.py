@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lrurun import console
-from lrurun.config import names
 from lrurun.config.sweeps import sweep_points
 from lrurun.errors import UsageError
 from lrurun.instances.requests import LadderRequest
@@ -65,6 +64,8 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
         points.append(point)
     if request.name is None:
         return points
+    from lrurun.config import names
+
     given = names.swept(request.name, [point.values for point in points])
     return [
         structs.replace(point, request=structs.replace(point.request, name=name))

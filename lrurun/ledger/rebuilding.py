@@ -40,6 +40,10 @@ class Rebuilt(Struct, frozen=True, kw_only=True):
     ladders: int
     problems: list[str]
     """Files that are missing or cannot be read, one sentence each."""
+    forgotten: list[str]
+    """Files that remain of forgotten runs, which do not come back."""
+    removals: int
+    """The removals of runs that are on record, which training must not bring back."""
 
 
 def rebuild(path: Location, runs: Path) -> Rebuilt:
@@ -73,7 +77,7 @@ def rebuild(path: Location, runs: Path) -> Rebuilt:
     run_files = _read(run_paths, RunFile, problems)
     ladder_files = _read(ladder_paths, LadderFile, problems)
     with implementation(path).making(path) as new, Ledger.open(new) as ledger:
-        refused = ledger.restore(run_files, ladder_files, removal_records, has_checkpoint)
+        refused, of_forgotten = ledger.restore(run_files, ladder_files, removal_records, has_checkpoint)
         problems += [f"{runs / file}: left out: {why}" for file, why in refused.items()]
         problems += [
             f"{older}: not used: an older record of this run, which was trained again after its ledger was lost; "
@@ -86,7 +90,13 @@ def rebuild(path: Location, runs: Path) -> Rebuilt:
             for instance in ledger.ladders()
             if instance.kind == "imported"
         ]
-        return Rebuilt(runs=ledger.count_runs(), ladders=len(ledger.ladders()), problems=problems)
+        return Rebuilt(
+            runs=ledger.count_runs(),
+            ladders=len(ledger.ladders()),
+            problems=problems,
+            forgotten=[str(runs / file) for file in of_forgotten],
+            removals=sum(removal.kind == "forgotten" for removal in ledger.removals()),
+        )
 
 
 class _Run(Struct):

@@ -142,15 +142,16 @@ class Restoring(Reader, Items):
         ladder_files: Iterable[LadderFile],
         removal_records: Iterable[RemovalRecord],
         has_checkpoint: Callable[[str], bool],
-    ) -> dict[str, str]:
+    ) -> tuple[dict[str, str], list[str]]:
         """Adds runs, ladder instances and removals to an empty ledger, in this order, in one transaction.
 
         Running runs become interrupted; runs that were forgotten, and of which files remain, do not come back.
         `has_checkpoint` says whether a checkpoint is at its path in the runs folder; others are left out. Returns the
-        files that are left out because no reader would understand their rows or they contradict themselves or others:
-        their paths in the runs folder, with the reasons.
+        files that are left out because no reader would understand their rows or they contradict themselves or others,
+        their paths in the runs folder, with the reasons; and those of forgotten runs.
         """
         refused: dict[str, str] = {}
+        of_forgotten: list[str] = []
         numbers: dict[str, int] = {}
         event_rows: list[tuple[int, dict[str, Any]]] = []
         removed = list(removal_records)
@@ -162,7 +163,7 @@ class Restoring(Reader, Items):
                 )
             for run_file in run_files:
                 if run_file.run.created_at < forgotten.get(run_file.run.id, 0.0):
-                    refused[f"{run_file.run.id}/{RUN_FILE}"] = "it was forgotten; lrurun ledger gc removes the rest"
+                    of_forgotten.append(f"{run_file.run.id}/{RUN_FILE}")
                     continue
                 try:
                     with connection.begin_nested():
@@ -213,7 +214,7 @@ class Restoring(Reader, Items):
                         _restore_removal(connection, removal_record)
                 except _REFUSED as error:
                     refused[f"{REMOVALS_FOLDER}/{removal_record.removal.key}.json"] = _why(error)
-        return refused
+        return refused, of_forgotten
 
     def _restore_run(self, connection: Connection, file: RunFile, has_checkpoint: Callable[[str], bool]) -> int:
         run, result = file.run, file.result

@@ -75,7 +75,7 @@ def warn_of_scale(plan: planning.Plan) -> None:
         (console.say if machine.accelerators() else console.warn)(text)
 
 
-def report_hidden(request: LadderRequest) -> None:
+def report_local_documents(request: LadderRequest) -> None:
     """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
     from lrurun.config.ladder import read_ladder
 

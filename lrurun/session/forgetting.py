@@ -168,7 +168,7 @@ def check_rights(ledger: Ledger, places: Places) -> None:
         )
 
 
-def check(plan: Plan, places: Places, *, why: str | None, all_users: bool, is_shared: bool) -> None:
+def check(plan: Plan, places: Places, *, all_users: bool, is_shared: bool) -> None:
     """Refuses to forget what is needed, in use, kept, or not this user's.
 
     Raises:
@@ -189,6 +189,15 @@ def check(plan: Plan, places: Places, *, why: str | None, all_users: bool, is_sh
         )
     if is_shared and not all_users:
         _check_users(what)
+    _check_folders(places.runs, list(plan.sizes))
+
+
+def check_reason(plan: Plan, why: str | None) -> None:
+    """Refuses to forget evidence without a reason.
+
+    Raises:
+        UsageError: with what the runs are evidence for.
+    """
     if plan.evidence and not why:
         raise UsageError(
             f"{'; '.join(plan.evidence[:3])}{'; ...' if plan.evidence[3:] else ''}: "
@@ -196,7 +205,6 @@ def check(plan: Plan, places: Places, *, why: str | None, all_users: bool, is_sh
             "say why: --why TEXT; the reason is kept, and reports show it. lrurun ledger hide takes an instance out of "
             "lists instead, and lrurun mark RUN --exclude WHY a run out of reports",
         )
-    _check_folders(places.runs, list(plan.sizes))
 
 
 def _needed(plan: Plan) -> LrurunError:

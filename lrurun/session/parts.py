@@ -23,7 +23,9 @@ def named(ledger: Ledger, instances: Sequence[str] = (), where: str | None = Non
         UsageError: the condition is wrong.
         NotFoundError: there is no such instance.
     """
-    return _read(ledger, instances, where)[0]
+    from lrurun.ledger.part import Part
+
+    return _read(ledger, instances, where)[0] if instances or where is not None else Part()
 
 
 def required(ledger: Ledger, instances: Sequence[str] = (), where: str | None = None) -> Part:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 _RUNS = 12
 """Runs of a tag that are listed; a link has all of them."""
 _NOTES = 500
-"""Notes, exclusions and removals that are shown, the newest of each."""
+"""Notes, exclusions, hidden instances and removals that are shown, the newest of each."""
+_TAGS = 500
+"""Tags that are shown, the first in the alphabet."""
 
 
 def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
@@ -33,6 +35,8 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
         return members is None or run in members
 
     tagged = {tag: [run for run in of_tag if is_shown(run)] for tag, of_tag in ledger.tagged().items()}
+    every_tag = [tag for tag, of_tag in tagged.items() if of_tag]
+    tagged = {tag: tagged[tag] for tag in every_tag[:_TAGS]}
     said = [event for event in ledger.events(kind="note") if event.run is not None and is_shown(event.run)]
     excluded = [exclusion for exclusion in ledger.exclusions() if is_shown(exclusion.run)]
     who_excluded = {event.run: _user(event) for event in ledger.events(kind="excluded")}
@@ -41,6 +45,7 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
     runs = {run.id: run for run in ledger.runs(ids=named, superseded=True, brief=True)}
     instances = {instance.key: instance for instance in ledger.ladders_of(part)}
     hidden = {key: record for key, record in ledger.hidden().items() if key in instances}
+    removals = ledger.removals()
     return {
         "tags": [
             {
@@ -51,7 +56,6 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
                 "more": max(len(of_tag) - _RUNS, 0),
             }
             for tag, of_tag in tagged.items()
-            if of_tag
         ],
         "notes": [
             {"run": _link(event.run, runs), "time": when(event.time), "user": _user(event), "text": event.text}
@@ -64,7 +68,7 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
         ],
         "hidden": [
             {"key": key, "name": instances[key].short_name, "time": when(record.time), "user": record.user}
-            for key, record in sorted(hidden.items(), key=lambda item: -item[1].time)
+            for key, record in sorted(hidden.items(), key=lambda item: -item[1].time)[:_NOTES]
         ],
         "removals": [
             {
@@ -76,9 +80,20 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
                 "text": removal.why or "",
                 "is_finished": removal.finished_at is not None,
             }
-            for removal in reversed(ledger.removals()[-_NOTES:])
+            for removal in reversed(removals[-_NOTES:])
         ],
-        "more": {name: max(count - _NOTES, 0) for name, count in (("notes", len(said)), ("exclusions", len(excluded)))},
+        "more": {
+            "tags": max(len(every_tag) - _TAGS, 0),
+            **{
+                name: max(count - _NOTES, 0)
+                for name, count in {
+                    "notes": len(said),
+                    "exclusions": len(excluded),
+                    "hidden": len(hidden),
+                    "removals": len(removals),
+                }.items()
+            },
+        },
     }
 
 

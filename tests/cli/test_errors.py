@@ -67,6 +67,9 @@ ledger export --to jsonl tables
 report sDigits --out table.pdf
 report sDigits --limit -1
 report sDigits
+report --instance none
+report --instance none --methods
+plot --instance none --out a.png
 resume sDigits
 plann sDigits
 export

@@ -148,7 +148,8 @@ def test_status_and_resume_call_the_same_instances_superseded(here: Machine) -> 
 
     def shown(*words: str) -> tuple[list[str], str]:
         done = here.run("status", *words)
-        return re.findall(r"^(\S+): ladder ", done.stdout, re.MULTILINE), done.stdout + done.stderr
+        names = re.findall(r"^ {0,2}(mine-[^\s:]+)", done.stdout, re.MULTILINE)
+        return list(dict.fromkeys(names)), done.stdout + done.stderr
 
     names, text = shown()
     assert names == [now.short_name]

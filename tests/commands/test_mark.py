@@ -140,7 +140,8 @@ def test_one_call_records_everything_for_all_its_runs_or_nothing(machine: Machin
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        ([], 2, "missing argument 'RUN ...'"),
+        ([], 2, "mark: nothing to record"),
+        (["--tag", "good"], 2, "expected RUNs or --instance"),
         (["RUN"], 2, "mark: nothing to record"),
         (["RUN", "--exclude", " "], 2, "--exclude: the text is empty"),
         (["RUN", "--note", " "], 2, "--note: the text is empty"),

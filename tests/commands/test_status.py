@@ -65,6 +65,10 @@ def test_an_hours_use_fits_a_screen_where_nothing_runs(hour: Machine) -> None:
         assert len(lines) < 30, "a line is left for the prompt"
         assert max(map(len, lines)) <= width
     assert "tanh-rnn   0/2" in "\n".join(lines), "what waits shows its rungs while there is room"
+    drawn = hour.run("status").stdout
+    for room, has_rungs in ((len(drawn.splitlines()), True), (len(drawn.splitlines()) - 1, False)):
+        with mock.patch("lrurun.report.live.projects.SCREEN", room):
+            assert (hour.run("status").stdout == drawn) is has_rungs
     with Ledger.open(hour.ledger) as ledger:
         enqueue(ledger, {"optim.lr": 0.6}, seeds=2)
         enqueue(ledger, {"optim.lr": 0.7}, seeds=2)
@@ -84,13 +88,13 @@ def test_what_runs_has_its_rungs_however_many_there_are(hour: Machine) -> None:
             shown = printed(hour, "status")
     assert shown.count("\nrung ") == 4
     assert shown.index("npDigits-lr0.9: ladder") < shown.index("npDigits-lr0.6: ladder"), "the newest is the first"
-    assert "npDigits-lr-0.5 " in shown, "what only waits is a line then"
+    assert "npDigits-lr0.5 " in shown, "what only waits is a line then"
 
 
 def test_hidden_instances_are_left_out_unless_they_are_named(hour: Machine) -> None:
     before = hour.json("status")["ladders"]
     assert {one["hidden"] for one in before} == {False}
-    hide(hour.ledger, "npDigits-smoke-width-3", "npDigits-smoke-width-5")
+    hide(hour.ledger, "npDigits-smoke-width3", "npDigits-smoke-width5")
     message = "not shown: 2 hidden instances; lrurun status --hidden shows all\n"
     done = hour.run("status")
     assert "width" not in done.stdout
@@ -99,12 +103,12 @@ def test_hidden_instances_are_left_out_unless_they_are_named(hour: Machine) -> N
     assert left == [one for one in before if "width" not in one["name"]]
     every = hour.json("status", "--hidden")["ladders"]
     assert [one | {"hidden": False} for one in every] == before
-    assert [one["name"] for one in every if one["hidden"]] == ["npDigits-smoke-width-3", "npDigits-smoke-width-5"]
+    assert [one["name"] for one in every if one["hidden"]] == ["npDigits-smoke-width3", "npDigits-smoke-width5"]
     done = hour.run("status", "--hidden")
     assert message not in done.stderr
-    assert done.stdout.count("hidden: lrurun ledger hide --undo npDigits-smoke-width-") == 2
-    [named] = hour.json("status", "--instance", "npDigits-smoke-width-3")["ladders"]
-    assert (named["name"], named["hidden"]) == ("npDigits-smoke-width-3", True)
+    assert done.stdout.count("hidden: lrurun ledger hide npDigits-smoke-width") == 2
+    [named] = hour.json("status", "--instance", "npDigits-smoke-width3")["ladders"]
+    assert (named["name"], named["hidden"]) == ("npDigits-smoke-width3", True)
     done = hour.run("status", "--where", "model.width=5")
     assert (done.stdout, done.stderr) == ("", "not shown: 1 hidden instance; lrurun status --hidden shows all\n")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from msgspec import structs
 
@@ -60,6 +62,11 @@ def test_every_task_declares_what_a_run_needs(name):
     assert form_of(known) == form_of(task.metric)
     assert {metric.name for metric in task.metrics} <= set(tasks.METRICS)
     assert tasks._BUILT_IN[name].chance in (None, task.metric.chance)
+    with mock.patch.object(type(tasks.TASKS), "is_imported", return_value=False):
+        quickly = tasks.metric_with_chance(name)
+    assert (quickly.name, quickly.chance, quickly.near_chance, quickly.higher_is_better) == (
+        *(task.metric.name, task.metric.chance, task.metric.near_chance, task.metric.higher_is_better),
+    )
     has_bound = task.metric.variance(0.5, 100) is not None
     assert tasks.test_items(name) == (task.sizes(options)["test"] if has_bound else None)
 

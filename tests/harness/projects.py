@@ -15,9 +15,9 @@ RUNGS = {"tanh-rnn": [0.71, 0.72, 0.73], "ring-init": [0.88, 0.9, 0.91], "gamma-
 STATES = {"tanh-rnn": [0.7, None], "ring-init": [0.9, 0.91]}
 SSM = {"s4d": [0.9, 0.91], "s5": [0.92, 0.93]}
 NAMES = (
-    *("npDigits-smoke", *(f"npDigits-smoke-lr-{rate}" for rate in (0.001, 0.003, 0.01, 0.03, 0.1))),
+    *("npDigits-smoke", *(f"npDigits-smoke-lr{rate}" for rate in (0.001, 0.003, 0.01, 0.03, 0.1))),
     *("npDigits", "sDigits-smoke", "sDigits", "sDigits-ssm", "npDigits-ssm", "sCIFAR-ssm"),
-    *("npDigits-smoke-width-3", "npDigits-smoke-width-5", "npDigits-lr-0.5"),
+    *("npDigits-smoke-width3", "npDigits-smoke-width5", "npDigits-lr0.5"),
 )
 START = 1_800_000_000
 """2027-01-15 08:00 UTC: when the first instance was requested; the others follow, an hour after each other."""
@@ -52,7 +52,7 @@ def _fill(path: Path, task: str, scores: dict[str, list[float | None]], **option
 def enqueue(ledger: Ledger, sets: dict[str, object], seeds: int) -> str:
     """Queues the first rung of npDigits with these settings, of which one run has begun; returns the instance's key."""
     plan = planning.make("npDigits", sets=sets)
-    name = f"npDigits-lr-{sets['optim.lr']}"
+    name = f"npDigits-lr{sets['optim.lr']}"
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, name)
     ledger.enqueue(instance.key, final_runs(plan, plan.rungs[0], range(seeds)))
     held = ledger.hold(instance.key, OWNER, environment={"device": "cpu"})

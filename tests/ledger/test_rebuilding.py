@@ -151,10 +151,23 @@ def test_a_forgotten_run_whose_files_remain_does_not_come_back(full: Machine) ->
     done = full.run("ledger", "rebuild")
     assert done.stdout == "ledger.db: 7 runs, 3 ladder instances\n"
     said = "it was forgotten; lrurun ledger gc removes the rest"
-    assert done.stderr.splitlines()[0] == f"warning: {full.runs}/{first.id}/run.json: left out: {said}"
+    assert done.stderr == f"warning: {full.runs}/{first.id}/run.json: left out: {said}\n", "nothing to train again"
     with Ledger.open(full.ledger) as opened:
         assert first.id not in opened.run_ids()
         assert later.id in opened.run_ids()
+    (full.runs / later.id / "run.json").write_text("{")
+    lose(full)
+    done = full.run("ledger", "rebuild")
+    assert done.stdout == "ledger.db: 6 runs, 3 ladder instances\n"
+    assert done.stderr.splitlines()[-1] == (
+        "repeat the earlier lrurun ladder commands: they find what was kept and train what was left out; not those of "
+        "forgotten instances, which they would train again: lrurun ledger forgotten lists these"
+    )
+    shutil.rmtree(full.runs / later.id)
+    lose(full)
+    found = full.json("ledger", "rebuild")
+    assert (found["problems"], found["removals"]) == ([], len(full.json("ledger", "forgotten")["removals"]))
+    assert found["forgotten"] == [f"{full.runs}/{first.id}/run.json"]
 
 
 def test_what_was_forgotten_stays_so(full: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -174,11 +175,21 @@ def test_an_ascii_stream_gets_ascii_characters(monkeypatch: pytest.MonkeyPatch) 
     assert raw.getvalue() == b"90.1 +/- 0.2 - ?\n"
 
 
-def test_rich_is_imported_only_when_a_message_is_printed() -> None:
-    code = "import sys; from lrurun import console; console.write('x'); console.say('y', level=1); console.finish()"
-    command = [sys.executable, "-c", code + "; print('rich' in sys.modules)"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("x\nFalse\n", "")
+def test_rich_is_imported_only_for_messages_with_colours() -> None:
+    code = (
+        "import sys; from lrurun import console; from lrurun.errors import UsageError; console.write('x'); "
+        "console.say('a\\tb'); console.warn('c' * 300); console.fail(UsageError('d', 'e')); console.finish(); "
+        "print('rich' in sys.modules)"
+    )
+    env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    texts = []
+    for more in ({}, {"FORCE_COLOR": "1"}):
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env | more)
+        assert done.stdout == f"x\n{bool(more)}\n"
+        texts.append(re.sub(r"\x1b\[[0-9;]*m", "", done.stderr))
+    assert texts[0] == f"a       b\nwarning: {'c' * 300}\nerror: d\nhint: e\n"
+    assert texts[1] == texts[0], "as Rich prints it"
 
 
 def test_a_closed_stdout_ends_quietly() -> None:

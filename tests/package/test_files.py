@@ -49,3 +49,53 @@ def test_a_file_behind_a_link_is_replaced_and_a_pipe_is_written_to(tmp_path):
     files.write(tmp_path / "pipe", b"through")
     reader.join()
     assert found == [b"through"]
+
+
+@pytest.mark.parametrize("count", [3, files.MANY + 1])
+def test_a_folder_goes_with_all_but_what_cannot_be_removed(tmp_path, monkeypatch, count):
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    for number in range(count):
+        (folder / f"{number}" / "inner").mkdir(parents=True)
+        (folder / f"{number}" / "inner" / "file").touch()
+        (folder / f"{number}" / "link").symlink_to(outside)
+    (folder / "link").symlink_to(outside)
+    unlink = os.unlink
+
+    def refuse(path):
+        if str(path) == f"{folder}/1/inner/file":
+            raise PermissionError(13, "Permission denied", str(path))
+        unlink(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "unlink", refuse)
+        with pytest.raises(PermissionError, match="1/inner/file"):
+            files.remove_tree(folder)
+    assert [str(path.relative_to(folder)) for path in sorted(folder.rglob("*"))] == ["1", "1/inner", "1/inner/file"]
+    files.remove_tree(folder)
+    assert not folder.exists()
+    files.remove_tree(folder)
+    assert list(outside.iterdir()) == [outside / "kept"]
+
+
+def test_several_processes_may_remove_a_folder_at_once(tmp_path):
+    folder = tmp_path / "folder"
+    for number in range(2 * files.MANY):
+        (folder / f"{number}" / "inner").mkdir(parents=True)
+        (folder / f"{number}" / "inner" / "file").touch()
+    faults = []
+
+    def remove():
+        try:
+            files.remove_tree(folder)
+        except OSError as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=remove) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert not folder.exists()

@@ -237,7 +237,7 @@ def test_figures_have_powers_of_ten_as_units_of_their_axes(tmp_path: Path) -> No
     report = report_on(extremes())
     scores = {f"{rung}{seed}": score for rung, some in extremes().items() for seed, score in enumerate(some)}
     figure = drawing.ladder(report, scores)
-    [panel] = in_powers_of_ten(figure).panels
+    panel, _ = in_powers_of_ten(figure).panels
     assert panel.x == "test ppl, in 1e+308"
     drawn = [value for curve in panel.curves for value in (*curve.x, *curve.low, *curve.high)]
     assert max(map(abs, drawn)) < 18

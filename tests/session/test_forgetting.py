@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import pty
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from lrurun import files
+from lrurun import files, paths
+from lrurun.errors import LrurunError
 from lrurun.ledger.ledger import Ledger
 from lrurun.runner import run_files, storage
 from lrurun.session import forgetting
@@ -24,6 +30,8 @@ from tests.harness.stores import SERVER, dump, machine_with, raw, refused_by_dat
 
 SMOKE, OTHER = "sDigits-smoke", "npDigits"
 FORGET = ("ledger", "forget")
+END, INTERRUPT = "\x04", "\x03"
+"""What a terminal makes of ctrl-D and ctrl-C."""
 
 
 @pytest.fixture(params=["file", SERVER])
@@ -158,6 +166,69 @@ def test_every_refusal_says_what_and_what_to_do(machine: Machine, golden) -> Non
     change(machine, f"UPDATE stored_attempts SET {live} WHERE {attempt}", far, far, running)
     refused(OTHER, "--yes")
     golden("forget.txt", "\n".join(lines))
+
+
+def test_a_dry_run_says_what_would_go_and_that_evidence_needs_a_reason(machine: Machine) -> None:
+    fill_both(machine)
+    before = dump(machine.ledger), machine.files()
+    clause, needed = f"{SMOKE} compares tanh-rnn with ring-init", "to forget evidence, a reason is needed: --why TEXT\n"
+    done = machine.run(*FORGET, SMOKE, "--dry-run")
+    assert done.stdout == (
+        f"{SMOKE} (lru on sDigits, profile smoke): 4 runs: 4 done\nevidence: {clause}\n"
+        "to be forgotten: 1 instance, 4 runs, 0.0 MB of files\n"
+    )
+    assert done.stderr == needed
+    assert machine.run(*FORGET, SMOKE, "--dry-run", "--why", "a wrong import").stderr == ""
+    found = machine.json(*FORGET, SMOKE, "--dry-run")
+    assert (found["dry_run"], found["removal"], found["evidence"]) == (True, None, [clause])
+    assert sorted(found["runs"]) == sorted(runs_of(machine, f"instance={SMOKE}"))
+    done = machine.run(*FORGET, OTHER, "--dry-run")
+    assert "evidence" not in done.stdout + done.stderr
+    assert machine.json(*FORGET, OTHER, "--dry-run")["evidence"] == []
+    assert (dump(machine.ledger), machine.files()) == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "agreed"),
+    [("y", True), ("YES", True), ("n", False), ("", False), ("yeah", False), (END, False), (INTERRUPT, None)],
+)
+def test_on_a_terminal_it_asks(machine: Machine, answer: str, agreed: bool | None) -> None:
+    fill_both(machine)
+    before = dump(machine.ledger), names_in(machine.runs)
+    code, shown = answered(machine, [*FORGET, OTHER], "forget them for good? [y/N]", answer)
+    assert f"{OTHER} (lru on npDigits): 3 runs: 3 done" in shown
+    assert shown.index("to be forgotten: 1 instance, 3 runs") < shown.index("forget them for good?")
+    if agreed:
+        assert code == 0, shown
+        assert "forgotten: 1 instance, 3 runs; 0.0 MB of files removed" in shown
+        check_only(machine, SMOKE)
+    else:
+        assert code == (130 if agreed is None else 1), shown
+        assert ("nothing was forgotten" in shown) == (agreed is False)
+        assert (dump(machine.ledger), names_in(machine.runs)) == before
+
+
+def answered(machine: Machine, arguments: list[str], question: str, answer: str) -> tuple[int, str]:
+    """The exit code of a command on a terminal of its own, and what it shows; `answer` is typed once it asks."""
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 200))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lrurun", *arguments],
+        **{"cwd": machine.folder, "env": machine.env, "start_new_session": True},
+        **dict.fromkeys(("stdin", "stdout", "stderr"), terminal),
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    shown, is_answered = b"", False
+    with process, contextlib.suppress(OSError):  # Linux: the last process has closed the terminal
+        while data := os.read(screen, 4096):
+            shown += data
+            if question.encode() in shown and not is_answered:
+                is_answered = True
+                os.write(screen, (answer if answer in (END, INTERRUPT) else f"{answer}\n").encode())
+    os.close(screen)
+    assert is_answered, shown.decode()
+    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 def test_a_run_that_another_instance_needs_stays(filled: Machine) -> None:
@@ -299,7 +370,6 @@ def test_killed_in_between_gc_goes_on_and_rebuild_brings_nothing_back(machine: M
 
 
 def test_the_folder_of_a_run_that_was_queued_again_meanwhile_stays(filled: Machine, monkeypatch) -> None:
-    from lrurun import paths
     from lrurun.config import planning
     from lrurun.config.planning import final_runs
 
@@ -349,6 +419,30 @@ def test_killed_by_the_system_it_goes_on(machine: Machine, tmp_path: Path) -> No
         assert not list((copy.runs / "ladders").iterdir())
         assert copy.json("ledger", "check")["problems"] == []
     assert 1 in moments
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "error"),
+    [
+        (("mark", "RUN", "--tag", "keep"), "other commands have changed what was to be forgotten: nothing was removed"),
+        (("mark", "RUN", "--exclude", "odd"), "other commands have changed what was to be forgotten"),
+        ((*FORGET, "--where", "id=RUN", "--yes"), "other commands have changed what was to be forgotten"),
+        ((*FORGET, OTHER, "--yes"), f"{OTHER}: is gone: another command has forgotten it"),
+    ],
+)
+def test_what_changes_after_it_was_shown_is_not_forgotten(
+    filled: Machine, meanwhile: tuple[str, ...], error: str
+) -> None:
+    """Between the plan, which a user reads, and the answer."""
+    [run] = runs_of(filled, f"instance={OTHER} and seed=1")
+    places = paths.Places(ledger=filled.ledger, runs=filled.runs, data=filled.folder)
+    with Ledger.open(filled.ledger) as ledger:
+        plan = forgetting.plan(ledger, places, [OTHER], None)
+        filled.run(*(word.replace("RUN", run) for word in meanwhile))
+        before = dump(filled.ledger), filled.files()
+        with pytest.raises(LrurunError, match=error):
+            forgetting.forget(ledger, places, plan, None)
+        assert (dump(filled.ledger), filled.files()) == before
 
 
 @pytest.mark.slow

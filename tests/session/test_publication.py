@@ -27,8 +27,10 @@ from lrurun.session.publication import crate
 from tests.harness import imported, plug_ins, programs, ro_crate
 from tests.harness.environments import ENVIRONMENT, train
 from tests.harness.machine import Machine, small_files, wait_for
+from tests.harness.plug_ins import AVERAGES, LADDER, forget
 from tests.harness.plug_ins import forgotten as forgotten
 from tests.harness.results import fill
+from tests.harness.servers import PrivateServer
 from tests.harness.shared import once
 
 EXPORT = ("ledger", "export", "--to", "publication")
@@ -651,3 +653,46 @@ def test_the_files_of_a_program_are_those_that_ran(machine: Machine) -> None:
     # the recipe of this test names Python by its path, which is part of what identifies runs
     assert "still named in ledger.db: " in anonymous
     assert "- `ledger.db`" in (machine.folder / "fifth/README.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_files_of_plug_ins_are_those_that_ran(machine: Machine) -> None:
+    forget()
+    file = machine.folder / "averages.py"
+    file.write_text(AVERAGES)
+    (machine.folder / "averages.toml").write_text(LADDER)
+    machine.run("ladder", "sDigits", "--profile", "smoke", "--ladder", "averages.toml", "--seeds", "1", "--jobs", "1")
+    forget()
+    machine.run(*EXPORT, "first")
+    [folder] = (machine.folder / "first/instances").iterdir()
+    assert (folder / "averages.py").read_text() == AVERAGES
+    assert (folder / "report.txt").read_text().count("averages") > 1
+    file.write_text(f"{AVERAGES}# later\n")
+    assert "warning: not in second: " in machine.run(*EXPORT, "second").stderr
+    assert not list((machine.folder / "second").rglob("averages.py"))
+    for name in ("first", "second"):
+        checked(machine.folder / name)
+
+
+@pytest.mark.slow
+def test_a_record_of_a_server_is_that_of_a_file(machine: Machine, postgres: PrivateServer, tmp_path: Path) -> None:
+    scores = {"ring-init": [0.5, 0.6, 0.55], "gamma-norm": [0.7, None, 0.8]}
+    server = postgres.empty()
+    try:
+        fill(machine.ledger, "sDigits", scores, profile="smoke")
+        report = machine.run("report", "sDigits", "--profile", "smoke", "--details").stdout
+        machine.use(server)
+        fill(server, "sDigits", scores, profile="smoke")
+        machine.run(*EXPORT, str(tmp_path / "out"))
+    finally:
+        postgres.drop(server)
+    checked(tmp_path / "out")
+    assert (tmp_path / "out/instances/sDigits-smoke/report.txt").read_text() == report
+    for path in (path for path in (tmp_path / "out").rglob("*") if path.is_file()):
+        assert b"postgresql" not in path.read_bytes(), path
+    reader = Machine(tmp_path / "reader")
+    reader.run("ledger", "merge", str(tmp_path / "out"))
+    assert reader.run("report", "sDigits", "--profile", "smoke", "--details").stdout == report
+    with contextlib.closing(sqlite3.connect(tmp_path / "out/ledger.db")) as connection:
+        states = connection.execute("SELECT state, count(*) FROM stored_runs GROUP BY state ORDER BY 1").fetchall()
+    assert states == [("diverged", 1), ("done", 5)]

@@ -68,7 +68,7 @@ def test_the_first_page_has_groups_newest_first_and_folds_what_is_finished(hour:
     ]
     names = {one["instance"]: one["name"] for one in hour.json("status")["ladders"]}
     lines = [line.split()[0] for line in hour.run("status").stdout.splitlines() if line.startswith("  ")]
-    assert [names[key] for key in listed(page)] == ["npDigits-lr-0.5", *(name for name in lines if name != "instance")]
+    assert [names[key] for key in listed(page)] == ["npDigits-lr0.5", *(name for name in lines if name != "instance")]
     assert page.count('<article class="entry folded">') == 14
     assert page.count('<article class="entry">') == 1
     assert "sDigits-smoke 3 of 4 done, 1 diverged, 2 seeds, finished 2027-01-15 15:30 UTC ring-init, 90.5 %" in words(
@@ -77,7 +77,7 @@ def test_the_first_page_has_groups_newest_first_and_folds_what_is_finished(hour:
     for rate in (0.002, 0.004, 0.02, 0.04):
         fill(hour.ledger, "npDigits", {"tanh-rnn": [0.3]}, profile="smoke", sets={"optim.lr": rate})
     page = view.page("/")
-    assert len(set(listed(page))) == 19
+    assert len(set(listed(page))) == len(listed(page)) == 19
     assert "3 older" in words(page), "ten are shown"
 
 
@@ -118,7 +118,7 @@ def test_the_state_finished_leaves_out_what_remains(hour: Machine, view: View) -
 
 def test_hidden_instances_are_shown_on_request(hour: Machine, view: View) -> None:
     every = set(listed(view.page("/")))
-    hide(hour.ledger, "npDigits-smoke-width-3", "npDigits-smoke-width-5")
+    hide(hour.ledger, "npDigits-smoke-width3", "npDigits-smoke-width5")
     page = view.page("/?task=npDigits")
     assert "Not shown: 2 hidden instances." in words(page)
     [address] = re.findall(r'<a href="([^"]*)">Show hidden ones too</a>', page)
@@ -126,7 +126,7 @@ def test_hidden_instances_are_shown_on_request(hour: Machine, view: View) -> Non
     assert len(listed(view.page(unescape(address)))) == len(listed(page)) + 2
     assert set(listed(view.page("/?hidden=1"))) == every
     assert len(listed(view.page("/"))) == len(every) - 2
-    [key] = keys(hour, "--instance", "npDigits-smoke-width-3")
+    [key] = keys(hour, "--instance", "npDigits-smoke-width3")
     assert "tanh-rnn" in view.page(f"/ladders/{key}"), "its own page is there"
     assert "width" in words(view.page("/notes"))
 
@@ -189,7 +189,7 @@ def test_tags_and_notes_can_be_read_by_others(hour: Machine, view: View) -> None
     assert f'href="/runs?where={quote("tag=")}'.replace("%3D", "%3D") in page
     [address] = [unescape(one) for one in re.findall(r'<a href="(/runs[^"]*)">for the paper</a>', page)]
     assert "2 of 92 runs" in words(view.page(address))
-    assert "npDigits-lr-0.5: tanh-rnn, seed 1" in text
+    assert "npDigits-lr0.5: tanh-rnn, seed 1" in text
     with contextlib.closing(sqlite3.connect(hour.ledger)) as connection, connection:
         connection.execute(
             "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at) "
@@ -199,6 +199,35 @@ def test_tags_and_notes_can_be_read_by_others(hour: Machine, view: View) -> None
     view.source.drop()
     text = words(view.page("/notes?again"))
     assert f"7 runs forgotten: --where 'seed>20' (files of them remain) {EVIL} 2027-01-15T08:00:00Z, ann" in text
+
+
+def test_tags_and_notes_are_bounded(hour: Machine, view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Ledger.open(hour.ledger) as ledger:
+        ids = [run.id for run in ledger.runs()][:5]
+        for number, run in enumerate(ids):
+            ledger.mark([run], tag=[f"tag {number}"], note=f"note {number}", exclude=f"reason {number}")
+    names = [one["name"] for one in hour.json("status")["ladders"]][:5]
+    hide(hour.ledger, *names)
+    with contextlib.closing(sqlite3.connect(hour.ledger)) as connection, connection:
+        connection.execute("UPDATE hidden SET time = time + ladder")
+        for number in range(5):
+            connection.execute(
+                "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at) "
+                "VALUES (?, 'forgotten', ?, 'ann', ?, NULL, 1, 10, 1.9e9)",
+                (f"k{number}", 1.8e9 + number, f"removal {number}"),
+            )
+    assert "not shown" not in view.page("/notes")
+    for name in ("_TAGS", "_NOTES"):
+        monkeypatch.setattr(f"lrurun.ui.note_pages.{name}", 2)
+    view.source.drop()
+    view.source._kept.clear()
+    page = words(view.page("/notes?bounded"))
+    for kind, kept in {"tag": (0, 1), "note": (3, 4), "reason": (3, 4), "removal": (3, 4)}.items():
+        assert [number for number in range(5) if f"{kind} {number}" in page] == list(kept), kind
+    removed = page.partition("Hidden instances")[2]
+    assert [name for name in names if name in removed.split()] == names[3:]
+    assert page.count("3 more tags are not shown.") == 1
+    assert page.count("3 older ones are not shown.") == 4
 
 
 def test_downloads_are_what_the_command_writes(hour: Machine, view: View) -> None:

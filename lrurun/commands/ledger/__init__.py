@@ -334,12 +334,19 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
     rebuilt = rebuilding.rebuild(places.ledger.absolute(), places.runs.absolute())
     for problem in rebuilt.problems:
         console.warn(console.clean(problem))
+    for file in rebuilt.forgotten:
+        console.warn(f"{console.clean(file)}: left out: it was forgotten; lrurun ledger gc removes the rest")
     if json:
         output.write_json(rebuilt)
         return 0
     console.paragraph(f"{places.ledger}: {plural(rebuilt.runs, 'run')}, {plural(rebuilt.ladders, 'ladder instance')}")
     if rebuilt.problems:
-        console.say("repeat the earlier lrurun ladder commands: they find what was kept and train what was left out")
+        repeat = "repeat the earlier lrurun ladder commands: they find what was kept and train what was left out"
+        if rebuilt.removals:
+            repeat += (
+                "; not those of forgotten instances, which they would train again: lrurun ledger forgotten lists these"
+            )
+        console.say(repeat)
     return 0
 
 

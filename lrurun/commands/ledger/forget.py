@@ -50,6 +50,8 @@ class ForgetDocument(Struct, frozen=True, kw_only=True):
     runs: list[str]
     bytes: int
     """Of the files of the runs."""
+    evidence: list[str]
+    """What the runs are evidence for; unless it is empty, --why is needed."""
     finished: bool
     """Whether the files are removed."""
     went_on: list[str]
@@ -151,13 +153,17 @@ def forget(
             return _say_gone_on(went_on, where, json=json)
         plan = forgetting.plan(ledger, places, named, where, keep_shared=keep_shared)
         is_shared = ledger.database.is_shared
-        forgetting.check(plan, places, why=why, all_users=all_users, is_shared=is_shared)
+        forgetting.check(plan, places, all_users=all_users, is_shared=is_shared)
+        if not dry_run:
+            forgetting.check_reason(plan, why)
         asking.check("forget", yes=yes or dry_run)
         if not json:
             _print(plan, places)
         if dry_run:
             if json:
                 output.write_json(_document(plan, why))
+            elif plan.evidence and not why:
+                console.say("to forget evidence, a reason is needed: --why TEXT")
             return 0
         if not asking.agreed("forget them for good?", yes=yes):
             console.say("nothing was forgotten")
@@ -224,6 +230,7 @@ def _say_gone_on(went_on: list[Removal], where: str | None, *, json: bool) -> in
                 instances=[],
                 runs=[],
                 bytes=0,
+                evidence=[],
                 finished=True,
                 went_on=[removal.key for removal in went_on],
                 given_back=0,
@@ -295,6 +302,7 @@ def _document(
         ],
         runs=[run.id for run in plan.what.runs],
         bytes=plan.bytes,
+        evidence=list(plan.evidence),
         finished=finished,
         went_on=[removal.key for removal in went_on],
         given_back=given_back,

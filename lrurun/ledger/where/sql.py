@@ -109,8 +109,8 @@ def _set_holds(comparison: ValueComparison) -> ColumnElement[bool]:
 def _has_membership(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Whether a run has a membership that meets the conditions."""
     memberships = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder)
-    # a list that is sorted by memberships has their tables, too
-    return exists().select_from(memberships).where(ladder_runs.c.run == runs.c.number, *conditions).correlate(runs)
+    # Read once: SQLite would look through all runs of an instance for each run whose own membership is searched.
+    return runs.c.number.in_(select(ladder_runs.c.run).select_from(memberships).where(*conditions).correlate(None))
 
 
 def _time_holds(column: ColumnElement[float], comparison: ValueComparison) -> ColumnElement[bool]:

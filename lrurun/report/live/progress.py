@@ -398,7 +398,7 @@ def _best_rung(progress: LadderProgress) -> RungProgress | None:
 
 def _is_chance(score: float, task: str) -> bool:
     """Whether a score is near or below chance, where the metric of the task says so."""
-    metric = tasks.TASKS[task].metric if task in tasks.TASKS else None
+    metric = tasks.metric_with_chance(task) if task in tasks.TASKS else None
     if metric is None or metric.chance is None:
         return False
     return metric.oriented(score) <= metric.oriented(metric.chance) + (metric.near_chance or 0)

@@ -80,11 +80,16 @@ def lines(
     groups = grouped(instances, lambda one: one.progress.ladder, lambda one: one.progress.active_at)
     everything = [one for group in groups.values() for one in group]
     open_keys = {one.progress.ladder.key for one in everything if details or one.progress.is_running}
-    rung_lines = {one.progress.ladder.key: _with_rungs(one, width, color=color, ascii=ascii) for one in everything}
+    rung_lines = {
+        one.progress.ladder.key: _with_rungs(one, width, color=color, ascii=ascii)
+        for one in everything
+        if one.progress.ladder.key in open_keys
+    }
     drawn = list(_drawn(groups, open_keys, rung_lines, width, color=color, ascii=ascii))
     for one in everything:
         if one.progress.is_unfinished and one.progress.ladder.key not in open_keys:
             more = {*open_keys, one.progress.ladder.key}
+            rung_lines[one.progress.ladder.key] = _with_rungs(one, width, color=color, ascii=ascii)
             longer = list(_drawn(groups, more, rung_lines, width, color=color, ascii=ascii))
             if len(longer) > SCREEN:
                 break
