@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from lrurun.config.instance import Instance
 from lrurun.config.runs import InstanceSpec
@@ -27,6 +27,12 @@ RENAMED = "renamed"
 
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
+
+KEEP = "keep"
+"""The tag of runs that are not forgotten."""
+
+BACK = "back"
+"""Kind of the event of a run that was merged again after it was forgotten."""
 
 SCORE = "val/accuracy"
 """The validation score of tasks that declare no other metric."""
@@ -359,9 +365,9 @@ class RemovedRun(Struct, frozen=True, kw_only=True):
     """A run that was removed from an instance."""
 
     run: str
-    instance: str
+    instance: str = field(name="name")
     """The short name of the instance when it was removed."""
-    ladder_key: str
+    ladder_key: str = field(name="instance")
     rung: str
     stage: str
     task: str

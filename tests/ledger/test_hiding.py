@@ -64,7 +64,7 @@ def test_an_instance_is_hidden_and_shown_again(machine: Machine) -> None:
     assert hidden(machine) == [fast]
     assert machine.json("ledger", "hide", plain, fast) == {
         **{"schema_version": 1, "changed": [plain], "unchanged": [fast]},
-        **{"in_part": [], "of_others": {}},
+        **{"in_part": [], "left_to_others": {}},
     }
     assert machine.json("ledger", "hide", plain, fast, "--undo")["changed"] == [plain, fast]
     assert hidden(machine) == []

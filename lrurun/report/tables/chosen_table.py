@@ -235,7 +235,8 @@ class Choice:
                 at_edge={choice.rung: choice.at_edge for choice in shown if choice.at_edge},
             ),
             shown=rungs,
-            removed_runs=self._removed,
+            removed_runs=self._once("removed"),
+            trained_again=self._once("trained_again"),
             kind=plan.kind,
             can_tune=bool(plan.grid),
             steps_path=plan.steps_path,
@@ -246,11 +247,10 @@ class Choice:
         made = structs.replace(made, fresh_seeds=None, title=f"{made.title}{_as_chosen(self.by)}")
         return ChosenReport(**structs.asdict(made), by=self.by, choice=tuple(shown), commands=tuple(commands))
 
-    @property
-    def _removed(self) -> list[RemovedRun]:
-        """The runs of all instances that are gone, because they might have chosen; each once for a rung."""
-        removed = [run for loaded in self._instances for run in loaded.removed]
-        return list({(run.run, run.rung, run.stage): run for run in removed}.values())
+    def _once(self, name: Literal["removed", "trained_again"]) -> list[RemovedRun]:
+        """Such runs of all instances, because they might have chosen; each once for a rung."""
+        runs = [run for loaded in self._instances for run in getattr(loaded, name)]
+        return list({(run.run, run.rung, run.stage): run for run in runs}.values())
 
     def _sentences(self, shown: Sequence[RungChoice]) -> list[str]:
         """What was chosen, by what, and what is missing."""

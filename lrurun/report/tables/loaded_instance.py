@@ -225,6 +225,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             with_claims=with_claims,
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
             removed_runs=self.removed,
+            trained_again=self.trained_again,
             read_again=phrases.read_again(plan.recipe),
             with_unbeaten=with_unbeaten,
         )
@@ -269,6 +270,11 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     def removed(self) -> list[RemovedRun]:
         """The runs that were forgotten, or left out of this copy of a part of a ledger, and are not back."""
         return self.ledger.removed_from(self.instance.key)
+
+    @cached_property
+    def trained_again(self) -> list[RemovedRun]:
+        """The runs with results that were forgotten, and in whose place others were trained."""
+        return self.ledger.trained_again(self.instance.key)
 
     def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""

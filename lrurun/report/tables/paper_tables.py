@@ -18,6 +18,7 @@ from lrurun.judging import wording
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ScoreForm
 from lrurun.judging.verdicts import JUDGED, LEAST_SEEDS, Comparison
+from lrurun.ledger.values import RemovedRun
 from lrurun.report.tables import answer, cells, claims_table, ladder_content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskColumn
 from lrurun.report.tables.chosen_table import ChosenReport
@@ -258,7 +259,31 @@ def _beside(report: LadderReport) -> list[str]:
         sentences.append("Models were selected on the test split.")
     if report.instance.data.get("published") == "no":
         sentences.append("These are not the published data.")
+    return [*sentences, *_removed(report)]
+
+
+def _removed(report: LadderReport) -> list[str]:
+    """The runs that the scores do not have because somebody removed them, with the reasons."""
+    every = [(run.kind, run) for run in report.removed_runs] + [("again", run) for run in report.trained_again]
+    groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
+    for kind, run in every:
+        groups.setdefault((kind, run.stage, clean(run.why or "")), []).append(run)
+    sentences = []
+    for (kind, stage, why), runs in groups.items():
+        many = len({run.run for run in runs})
+        noun = plural(many, "tuning run" if stage == "tune" else "run")
+        rungs = ", ".join(dict.fromkeys(clean(run.rung) for run in runs))
+        what = _REMOVED[kind].format(were="was" if many == 1 else "were", are="is" if many == 1 else "are")
+        sentences.append(f"{noun} of {rungs} {what}{f': {why}'.rstrip('.') if why else ''}.")
     return sentences
+
+
+_REMOVED = {
+    "forgotten": "{were} deleted and {are} not counted",
+    "left out": "{are} not in the record of this table",
+    "again": "{were} deleted and repeated",
+}
+"""What happened to runs -> in a sentence of a caption."""
 
 
 def _capital(text: str) -> str:
