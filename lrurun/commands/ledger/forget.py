@@ -227,7 +227,6 @@ def _left(ledger: Ledger, instances: list[str] | tuple[str, ...], continued: lis
     Raises:
         NotFoundError: there is no such instance.
     """
-    from lrurun.ledger.times import when
     from lrurun.session import forgetting
 
     keys = {removal.key for removal in continued}
@@ -236,16 +235,10 @@ def _left(ledger: Ledger, instances: list[str] | tuple[str, ...], continued: lis
         try:
             ledger.ladder(name)
             left.append(name)
-        except NotFoundError as error:
+        except NotFoundError:
             removal = forgetting.forgotten_by(ledger, name)
-            if removal is None:
+            if removal is None or removal.key not in keys:
                 raise
-            if removal.key not in keys:
-                who = f" by {removal.user}" if removal.user else ""
-                raise NotFoundError(
-                    f"{error.message}: it was forgotten at {when(removal.time)}{who}",
-                    "lrurun ledger forgotten lists what was forgotten, and why",
-                ) from None
     return left
 
 
