@@ -13,7 +13,7 @@ from lrurun.errors import plural
 from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
-from lrurun.ledger.values import RemovedRun
+from lrurun.ledger.values import REMOVED, RemovalKind, RemovedRun
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
@@ -72,13 +72,9 @@ def _notes(report: LadderReport) -> list[Remark]:
     ]
 
 
-_REMOVED = {"forgotten": "forgotten", "left out": "left out of this copy"}
-"""The kind of a removal -> in a sentence, after "2 runs were"."""
-
-
-def _removed_groups(report: LadderReport) -> list[tuple[str, str, str, list[RemovedRun]]]:
+def _removed_groups(report: LadderReport) -> list[tuple[RemovalKind, str, str, list[RemovedRun]]]:
     """Kind, reason and stage of runs that were removed, with the runs; final runs come first."""
-    groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
+    groups: dict[tuple[RemovalKind, str, str], list[RemovedRun]] = {}
     for run in sorted(report.removed_runs, key=lambda run: run.stage != "train"):
         groups.setdefault((run.kind, run.why or "", run.stage), []).append(run)
     return [(kind, clean(why), stage, runs) for (kind, why, stage), runs in groups.items()]
@@ -89,11 +85,11 @@ def _removed_rungs(runs: Sequence[RemovedRun]) -> str:
     return ", ".join(rungs) if len(rungs) <= FEW else f"{len(rungs)} rungs"
 
 
-def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun]) -> str:
+def _were_removed(kind: RemovalKind, stage: str, runs: Sequence[RemovedRun]) -> str:
     """The beginning of a sentence, for example "2 runs were forgotten". A run in several rungs counts once."""
     count = len({run.run for run in runs})
     noun = plural(count, "tuning run" if stage == "tune" else "run")
-    return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind]}"
+    return f"{noun} {'was' if count == 1 else 'were'} {REMOVED[kind]}"
 
 
 def _removed_cautions(report: LadderReport) -> list[Caution]:
