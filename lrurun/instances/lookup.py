@@ -9,8 +9,9 @@ from lrurun.instances import phrases
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.config.runs import InstanceSpec
     from lrurun.ledger.ledger import Ledger
-    from lrurun.ledger.values import InstanceSpec, LadderInstance
+    from lrurun.ledger.values import LadderInstance
 
 
 def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
