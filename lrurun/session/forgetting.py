@@ -358,8 +358,8 @@ def go_on(ledger: Ledger, places: Places, progress: Progress = no_progress, *, g
         else:
             console.warn(
                 f"{paths.shown_runs(places.runs)}: has no files of {console.clean(removal.selection)}, which was "
-                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there; if they are gone, "
-                "lrurun ledger gc --gone"
+                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there; if they are "
+                "gone, lrurun ledger gc --gone"
             )
     return finished
 
