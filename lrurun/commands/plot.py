@@ -12,6 +12,7 @@ import typer
 from lrurun import console, paths, table
 from lrurun.commands._shared import completing, output
 from lrurun.commands._shared.options import (
+    CHOICE_SEEDS,
     ChoiceSeeds,
     Choose,
     ComparedRungs,
@@ -91,7 +92,7 @@ def plot(
         ),
     ] = None,
     choose: Choose = False,
-    choice_seeds: ChoiceSeeds = 3,
+    choice_seeds: ChoiceSeeds = CHOICE_SEEDS,
     count: Annotated[
         Optional[int],
         typer.Option(
