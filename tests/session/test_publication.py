@@ -27,7 +27,6 @@ from lrurun.session.publication import crate
 from tests.harness import imported, plug_ins, programs, ro_crate
 from tests.harness.environments import ENVIRONMENT, train
 from tests.harness.machine import Machine, small_files, wait_for
-from tests.harness.plug_ins import AVERAGES, LADDER, forget
 from tests.harness.plug_ins import forgotten as forgotten
 from tests.harness.results import fill
 from tests.harness.servers import PrivateServer
@@ -657,17 +656,17 @@ def test_the_files_of_a_program_are_those_that_ran(machine: Machine) -> None:
 
 @pytest.mark.slow
 def test_the_files_of_plug_ins_are_those_that_ran(machine: Machine) -> None:
-    forget()
+    plug_ins.forget()
     file = machine.folder / "averages.py"
-    file.write_text(AVERAGES)
-    (machine.folder / "averages.toml").write_text(LADDER)
+    file.write_text(plug_ins.AVERAGES)
+    (machine.folder / "averages.toml").write_text(plug_ins.LADDER)
     machine.run("ladder", "sDigits", "--profile", "smoke", "--ladder", "averages.toml", "--seeds", "1", "--jobs", "1")
-    forget()
+    plug_ins.forget()
     machine.run(*EXPORT, "first")
     [folder] = (machine.folder / "first/instances").iterdir()
-    assert (folder / "averages.py").read_text() == AVERAGES
+    assert (folder / "code/averages.py").read_text() == plug_ins.AVERAGES
     assert (folder / "report.txt").read_text().count("averages") > 1
-    file.write_text(f"{AVERAGES}# later\n")
+    file.write_text(f"{plug_ins.AVERAGES}# later\n")
     assert "warning: not in second: " in machine.run(*EXPORT, "second").stderr
     assert not list((machine.folder / "second").rglob("averages.py"))
     for name in ("first", "second"):
