@@ -52,7 +52,7 @@ DATA = (".json", ".csv")
     "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
 @excludes("instance", *INSTANCE)
-@excludes("by", "kind", "instance", "count", "no_differences")
+@excludes("by", "kind", "count", "no_differences")
 def plot(
     context: typer.Context,
     out: Annotated[
@@ -138,12 +138,14 @@ def plot(
     suffix = _suffix(context, out, format, kind)
     of_runs = bool(names) and _are_runs(names)
     if by is not None:
-        if of_runs or not names:
+        if of_runs or not (names or is_given(context, "instance")):
             raise UsageError(
                 "--by: is about instances of a TASK",
-                "name the task, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
+                "name the task or --instance, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
             )
-        _write(_figure_by(places, request, by, metric or (), plain=plain), out, suffix, plain=plain, width=width)
+        _write(
+            _figure_by(places, request, by, metric or (), instance, plain=plain), out, suffix, plain=plain, width=width
+        )
         return 0
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn not in ("curves", "items"):
@@ -266,7 +268,13 @@ def _check_for_runs(context: typer.Context, kind: str) -> None:
 
 
 def _figure_by(
-    places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str], *, plain: bool
+    places: Places,
+    request: LadderRequest,
+    by: Sequence[str],
+    metrics: Sequence[str],
+    instance: str | None,
+    *,
+    plain: bool,
 ) -> Figure:
     """A score of every rung over the values of a setting; `metrics` names another result."""
     from lrurun.commands._shared import sweeps
@@ -276,11 +284,12 @@ def _figure_by(
     for option, names in (("--by", by_paths(by)), ("--metric", metrics)):
         if len(names) > 1:
             raise UsageError(f"{option}: a figure shows one, found {', '.join(names)}", "draw one file for each")
-    with sweeps.swept_table(places, request, by) as (report, plan, ledger):
+    with sweeps.swept_table(places, request, by, instance=instance) as (report, plan, ledger):
         counted = {run for row in report.rows for run in row.runs}
         results = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
     if not results:
         hint = f"run: {request.command('--sweep', f'{report.by[0]}=V,V')}"
+        hint = hint if instance is None else f"lrurun resume --instance {instance} trains it"
         raise NotFoundError(f"{report.instance.label}: no run is finished, so there is nothing to draw", hint)
     name = metrics[0] if metrics else report.score.result
     numbers = {run: result[name] for run, result in results.items() if name in result}

@@ -103,7 +103,7 @@ class RemovalFiles(Struct, frozen=True, kw_only=True):
 
 
 class ChangedError(LrurunError):
-    """What was to be forgotten is not as it was any more. Nothing was removed."""
+    """What was to be forgotten has changed. Nothing was removed."""
 
 
 def gone(instance: str) -> NotFoundError:
