@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @exclusive("json", "columns")
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
-@excludes("by", "speed", "instance")
+@excludes("by", "speed")
 @excludes(
     "methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung", "columns", "plain", "tables"
 )
@@ -198,9 +198,9 @@ def report(
         from lrurun.commands._shared import sweeps
 
         if choose:
-            sweeps.write_choice(places, request, by, show, choice_seeds)
+            sweeps.write_choice(places, request, by, show, choice_seeds, instance)
         else:
-            sweeps.write_report(places, request, by, show)
+            sweeps.write_report(places, request, by, show, instance)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 

@@ -82,7 +82,7 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     hidden: bool
     """Whether `lrurun ledger hide` took it out of lists."""
     finished_at: str | None
-    """When the last of its finished runs ended."""
+    """When the last of its runs ended; null while runs remain."""
     removed: Mapping[str, int]
     """"forgotten" or "left out" of this copy -> how many of its runs were, and are not back."""
     rungs: list[RungStatus]
@@ -325,14 +325,14 @@ class _State(Struct, frozen=True, kw_only=True):
 
     def remarks(self) -> list[str]:
         """What prevents it, in sentences."""
-        from lrurun.instances import continuing
+        from lrurun.instances import continuing, phrases
 
         if self.superseded_by is not None:
             return [continuing.sentence(self.progress.ladder, self.superseded_by)]
         if self.missing_file is not None:
             return [f"its file {self.missing_file} is gone: lrurun resume continues it when the file is back"]
         if self.hidden:
-            return [f"hidden: lrurun ledger hide {self.progress.ladder.short_name} --undo shows it again"]
+            return [f"hidden: {phrases.show_again(self.progress.ladder.short_name)}"]
         return []
 
 

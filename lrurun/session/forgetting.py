@@ -247,9 +247,8 @@ def _check_users(what: Forgettable) -> None:
     if not others:
         return
     foreign = [run for run in what.runs if set(run.users) - {me}]
-    names = ", ".join(console.clean(user) for user in others)
-    subject = f"{_count(foreign)} of other users" if foreign else f"{what.whole[0].short_name} is of another user"
-    raise LrurunError(f"{subject} ({names})", "ask them; --all-users forgets what others have trained too")
+    subject = plural(len(foreign), "run") if foreign else f"instance {what.whole[0].short_name}"
+    raise owner.belongs_to_others(subject, others, several=len(foreign) > 1)
 
 
 def _check_folders(runs: Path, names: Sequence[str]) -> None:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.figures.figures import Width
     from lrurun.report.frame_columns import Columns
+    from lrurun.report.widths import Width
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import SupervisorResult

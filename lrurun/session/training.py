@@ -149,7 +149,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             preparing.check_command(self.places, self.request, self.plan)
 
     def _is_finished(self) -> bool:
-        """Whether nothing remains, which is said. The ledger is only read."""
+        """Whether nothing remains; says so. The ledger is only read."""
         with opening.read(self.places) as ledger:
             if not preparing.is_finished(ledger, self.places, self.request, self.plan):
                 return False
@@ -315,7 +315,7 @@ class SweepTraining(Struct, frozen=True, kw_only=True):
             raise
 
     def _is_finished(self) -> bool:
-        """Whether nothing remains of any instance, which is said. The ledger is only read."""
+        """Whether nothing remains of any instance; says so. The ledger is only read."""
         with opening.read(self.first.places) as ledger:
             if not all(preparing.is_finished(ledger, t.places, t.request, t.plan) for t in self.trainings):
                 return False

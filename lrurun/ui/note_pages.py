@@ -1,4 +1,4 @@
-"""What the page on tags and notes shows: what people have said about runs, for others to read."""
+"""What the page on tags and notes shows: what people have written about runs, for others to read."""
 
 from __future__ import annotations
 

@@ -259,9 +259,9 @@ def test_instances_of_others_are_renamed_with_all_users(postgres: Any, machine: 
     fill(server, "sDigits", {"tanh-rnn": [0.3]})
     machine.use(server)
     monkeypatch.setattr(owner, "user", lambda: "bob")
-    assert machine.run("ledger", "rename", "sDigits", "mine", code=2).stderr.splitlines() == [
-        "error: rename sDigits: is an instance of ann",
-        "hint: --all-users renames those of others too",
+    assert machine.run("ledger", "rename", "sDigits", "mine", code=1).stderr.splitlines() == [
+        "error: instance sDigits: belongs to ann",
+        "hint: ask them first; with --all-users, it is done",
     ]
     machine.run("ledger", "rename", "sDigits", "mine", "--all-users")
     assert names(machine) == ["mine"]

@@ -54,6 +54,12 @@ def test_every_command_says_that_what_it_names_was_forgotten(machine: Machine) -
 
 
 @on_file
+def test_without_a_ledger_nothing_is_listed_as_forgotten(machine: Machine) -> None:
+    said = machine.refused("--ledger", "nosuch.db", "ledger", "forgotten", code=4)
+    assert "error: there is no ledger at" in said
+
+
+@on_file
 def test_an_instance_that_had_no_runs_is_known_as_forgotten_too(machine: Machine) -> None:
     plan = planning.make("npDigits", sets={"optim.lr": 0.5})
     with Ledger.open(machine.ledger) as ledger:

@@ -731,8 +731,7 @@ def test_runs_of_other_users_need_all_users(served: Machine) -> None:
     raw(served.ledger, "UPDATE stored_attempts SET user_name = 'bob' WHERE n = 1")
     before = dump(served.ledger)
     assert served.run(*FORGET, OTHER, "--yes", code=1).stderr == (
-        "error: 3 runs are of other users (bob, ann)\n"
-        "hint: ask them; --all-users forgets what others have trained too\n"
+        "error: 3 runs: belong to bob, ann\nhint: ask them first; with --all-users, it is done\n"
     )
     assert dump(served.ledger) == before
     served.run(*FORGET, OTHER, "--yes", "--all-users")

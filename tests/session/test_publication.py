@@ -391,7 +391,7 @@ def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Pa
             f"no/where: the folder {tmp_path}/no does not exist\nhint: create it: mkdir -p {tmp_path}/no",
         ),
         (("x", "--instance", "npDigit-smoke"), 4, "'npDigit-smoke'"),
-        (("x", "--where", "seed>100"), 4, "--where: none of 8 runs fulfils the condition"),
+        (("x", "--where", "seed>100"), 4, "--where: none of 8 runs meets the condition"),
         (("x", "--author", "Ada (0000-0002-1825)"), 2, "expected an ORCID of 16 digits in parentheses"),
         (("x", "--author", " "), 2, "--author: expected a name, found none"),
         (("x", "--author", "Ada", "--anonymous"), 2, "--author and --anonymous exclude each other"),

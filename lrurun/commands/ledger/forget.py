@@ -116,7 +116,7 @@ def forget(
         Optional[str], typer.Option("--why", metavar="TEXT", help="The reason, which is kept, and shown by reports.")
     ] = None,
     keep_shared: Annotated[
-        bool, typer.Option("--keep-shared", help="Leave runs that other instances have too to these.")
+        bool, typer.Option("--keep-shared", help="Leave runs in place that other instances have too.")
     ] = False,
     all_users: Annotated[
         bool, typer.Option("--all-users", help="Also runs that other users of the server have trained.")
@@ -346,7 +346,7 @@ def forgotten(context: typer.Context, json: Json = False) -> int:
     from lrurun.session import forgetting
 
     places: Places = context.obj.places
-    with opening.read(places) as ledger:
+    with opening.existing(places) as ledger:
         removals = ledger.removals()
         if json:
             output.write_json(Removals([_removal(ledger, removal) for removal in removals]))

@@ -72,6 +72,10 @@ class RungProgress(Struct, frozen=True, kw_only=True):
         return self.counts.get("diverged", 0) + self.counts.get("done", 0) - self.scored
 
 
+REMAINING = ("queued", "running", "interrupted")
+"""The states of runs that remain: a failed one is only tried again on request."""
+
+
 class LadderProgress(Struct, frozen=True, kw_only=True):
     """A ladder instance at one moment."""
 
@@ -91,7 +95,7 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     active_at: float
     """When a run of it was last created or finished; without runs, when it was requested first."""
     finished_at: float | None
-    """When the last of its finished runs ended."""
+    """When the last of its runs ended; None while runs remain."""
     removed: Mapping[RemovalKind, int] = MappingProxyType({})
     """How many runs it had that were forgotten, or left out of this copy, and are not back."""
 
@@ -109,7 +113,7 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
         """Whether runs of it remain; nothing remains of an import, and a failed run is only tried again on request."""
         if self.ladder.kind == "imported":
             return False
-        return any(self.counts.get(state) for state in ("queued", "running", "interrupted"))
+        return any(self.counts.get(state) for state in REMAINING)
 
 
 def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
@@ -145,7 +149,9 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
         active_at=max([ladder.created_at, *(at for s in summaries for at in (s.created_at, s.finished_at or 0.0))]),
-        finished_at=max((s.finished_at for s in summaries if s.finished_at is not None), default=None),
+        finished_at=None
+        if ladder.kind != "imported" and any(counts[state] for state in REMAINING)
+        else max((s.finished_at for s in summaries if s.finished_at is not None), default=None),
         removed=_removed(ledger, ladder),
     )
 

@@ -46,7 +46,7 @@ def heading(ladder: str, task: str) -> str:
 
 def finished(now: LadderProgress) -> str:
     """When the last run ended, to the minute; empty while runs remain."""
-    time = None if now.is_unfinished else when(now.finished_at)
+    time = when(now.finished_at)
     return "" if time is None else f"{time[:10]} {time[11:16]}"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -26,8 +26,6 @@ from lrurun.report.tables.ladder_table import SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import NOTHING, Column, Table
 
-TableKind = Literal["ablation", "claims", "map"]
-"""The tables that LaTeX can have of a report: of rungs, of claims, of tasks by rungs."""
 MARKS = {"helps": "↑", "hurts": "↓", "same runs": "="}
 """The verdict on a change -> its mark; other verdicts have none."""
 _HANGING = {"helps": "⇡", "hurts": "⇣", "same runs": "⁼"}
@@ -186,7 +184,8 @@ def _changes(report: LadderReport, shown: set[str]) -> list[str]:
     elif "verdict" in shown:
         sentences = [f"Arrows: the change to {to}."]
     if shown & {"low", "high"}:
-        sentences.append("From, to: its 95 % interval, not corrected.")
+        interval = "its 95 % interval" if "difference" in shown else f"the 95 % interval of the difference to {to}"
+        sentences.append(f"From, to: {interval}, not corrected.")
     corrected = f"over {plural(report.hypotheses, 'comparison')}"
     if "verdict" in shown:
         return [*sentences, *_legend(report.rows, corrected, _looks(report))]
