@@ -241,7 +241,10 @@ def build(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
     hidden = len(judged.claims) - len(their_claims) if with_claims else 0
-    design = sequential.summary(progress, {rung: own.rung for rung, own in results.items()}) if progress else None
+    design = None
+    if progress:
+        first = {rung: own.rung for rung, own in results.items()}
+        design = sequential.summary(progress, first, {run.run for run in removed_runs})
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(

@@ -318,6 +318,15 @@ def _with_caption(table: PaperTable, title: str, legend: Sequence[str]) -> Paper
     return structs.replace(table, title=title, legend=tuple(legend), narrower=narrower)
 
 
+def with_removed(table: PaperTable, removed: Iterable[tuple[str, int, str | None]]) -> PaperTable:
+    """The table with sentences on removed runs: of each removal the kind, the number and the reason."""
+    sentences = []
+    for kind, many, why in removed:
+        what = _REMOVED[kind].format(were="was" if many == 1 else "were", are="is" if many == 1 else "are")
+        sentences.append(f"{plural(many, 'run')} {what}{f': {clean(why)}'.rstrip('.') if why else ''}.")
+    return _with_caption(table, table.title, [*table.legend, *sentences])
+
+
 def judged(every: Sequence[JudgedClaim], *, by_runs: bool) -> list[JudgedClaim]:
     """The claims that are judged: by runs or studies; without any, by the papers' own numbers."""
     ours = [claim for claim in every if by_runs and claim.ours.verdict in JUDGED]
