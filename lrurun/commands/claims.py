@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 
@@ -29,7 +28,7 @@ from lrurun.report.formats import paper_style
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.judging.judged_claim import JudgedClaim
+    from lrurun.report.tables.ledger_claims import LedgerClaims
 
 ClaimsFormat = Literal["table", "latex"]
 
@@ -127,7 +126,7 @@ def claims(
     if json:
         output.write_json(document)
     elif format == "latex":
-        _write_latex(document.claims, style, out, by_runs=ledger.exists, subject=task or paper or ladder)
+        _write_latex(document, style, out, by_runs=ledger.exists, subject=task or paper or ladder)
     elif page is None and not document.claims:
         console.say(f"no claims{f' of ladder {ladder}' if ladder else ''} on {task or 'tasks that are here'}")
     elif page is None:
@@ -135,7 +134,14 @@ def claims(
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
         words = ["lrurun", "claims", *([task] if task and only is None else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
-        contents = claims_table.contents(document.claims, task, by_runs=ledger.exists, details=details, command=command)
+        contents = claims_table.contents(
+            document.claims,
+            task,
+            by_runs=ledger.exists,
+            details=details,
+            command=command,
+            removed=[f"{removed.name}: {removed.text}" for removed in document.removed],
+        )
         contents += [papers.content_of(whole_paper, document.places) for whole_paper in whole_papers]
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
@@ -146,7 +152,7 @@ def claims(
 
 
 def _write_latex(
-    claims: Sequence[JudgedClaim],
+    document: LedgerClaims,
     style: paper_style.PaperStyle,
     out: Path | None,
     *,
@@ -157,13 +163,15 @@ def _write_latex(
     from lrurun.report.formats import latex
     from lrurun.report.tables import paper_tables
 
-    judged = paper_tables.judged(claims, by_runs=by_runs)
+    judged = paper_tables.judged(document.claims, by_runs=by_runs)
     if not judged:
         raise NotFoundError(
             "no claim is judged, so there is no table", "lrurun claims --details says what would judge them"
         )
     label = f"claims-{subject}" if subject else "claims"
-    table = paper_tables.of_claims(judged, label=label, plain=style.plain)
+    instances = {claim.ours.instance for claim in judged}
+    removed = [(one.kind, one.runs, one.why) for one in document.removed if one.instance in instances]
+    table = paper_tables.with_removed(paper_tables.of_claims(judged, label=label, plain=style.plain), removed)
     text = "\n".join(latex.paper_pages(table, style))
     if out is None:
         console.write(text)

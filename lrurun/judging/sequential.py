@@ -13,7 +13,7 @@ Sources: Maurer and Bretz (2013), Multiple testing in group sequential trials us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, cast
 
 from msgspec import Struct, structs
@@ -161,10 +161,12 @@ class DesignSummary(Struct, frozen=True, kw_only=True):
     """Final runs with its settings that were finished when the design was recorded."""
     looks_of_seeds: tuple[int, ...] = ()
     """The seeds of looks that decided a question by the rule of lrurun 1.0: for new seeds on these test items alone."""
+    removed: int = 0
+    """Runs that looks used and that are gone: nobody can check these looks."""
 
 
-def summary(progress: DesignProgress, first: Mapping[str, str]) -> DesignSummary:
-    """`first` is, for each rung, the rung that its runs belong to."""
+def summary(progress: DesignProgress, first: Mapping[str, str], gone: Collection[str] = ()) -> DesignSummary:
+    """`first` is, for each rung, the rung that its runs belong to; `gone` are the ids of runs that were removed."""
     look, count = progress.next_look, progress.count(first)
     return DesignSummary(
         max_seeds=progress.design.max_seeds,
@@ -181,6 +183,17 @@ def summary(progress: DesignProgress, first: Mapping[str, str]) -> DesignSummary
             for record in progress.records
             if record.rule == "seeds" and any(comparison.is_decided for comparison in record.comparisons)
         ),
+        removed=len({run for record in progress.records for run in record.runs} & set(gone)),
+    )
+
+
+def with_gone(removed: int) -> str:
+    """What it means for a design that this number of the runs of its looks are gone; "" for none."""
+    if not removed:
+        return ""
+    return (
+        f"{plural(removed, 'run')} that looks of the design used {'is' if removed == 1 else 'are'} gone: the verdicts "
+        "of these looks stay as they are recorded, and cannot be checked"
     )
 
 

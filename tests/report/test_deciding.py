@@ -219,6 +219,26 @@ def test_an_excluded_run_leaves_its_questions_undecided(of_twelve: Machine, tmp_
     assert report(machine)["rows"][1]["verdict"] == "undecided"
 
 
+def test_reports_say_that_runs_of_looks_are_gone(of_twelve: Machine, tmp_path: Path) -> None:
+    machine = of_twelve.copy(tmp_path / "copy")
+    machine.run(*DECIDE, "--max-seeds", "12")
+    verdicts = [row["verdict"] for row in report(machine)["rows"]]
+    assert "are gone" not in flat(machine, "report", "sDigits", *LADDER, "--details")
+    machine.run("ledger", "forget", "--where", "seed=11", "--why", "a trial", "--yes")
+    made = report(machine)
+    assert [row["verdict"] for row in made["rows"]] == verdicts
+    assert made["design"]["removed"] == 3
+    gone = "3 runs that looks of the design used are gone: the verdicts of these looks stay as they are recorded, and"
+    assert gone in " ".join(made["conclusions"])
+    assert gone in flat(machine, "report", "sDigits", *LADDER)
+    assert flat(machine, "report", "sDigits", *LADDER, "--details").count(gone) == 1
+    part = machine.folder / "part.db"
+    machine.run("--ledger", str(part), "ledger", "merge", str(machine.ledger), "--where", "seed<10")
+    assert "6 runs that looks of the design used are gone" in flat(
+        machine, "--ledger", str(part), "report", "sDigits", *LADDER
+    )
+
+
 @pytest.fixture(scope="module")
 def undisturbed(of_twelve: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The report of a design that nothing has ended."""

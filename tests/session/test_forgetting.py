@@ -575,8 +575,7 @@ def test_files_that_are_not_in_this_folder_wait(machine: Machine, is_mounted: bo
     assert machine.run("ledger", "gc", "--dry-run").stderr == "nothing to remove\n"
     assert machine.run("ledger", "gc").stderr == (
         f"warning: runs: has no files of {OTHER}, which was forgotten: is a disk not mounted? lrurun ledger "
-        "gc removes them once they are there, and lrurun ledger gc --gone is for files that are gone\n"
-        "nothing to remove\n"
+        "gc removes them once they are there, and lrurun ledger gc --gone is for files that are gone\nnothing to remove\n"
     )
     [removal] = machine.json("ledger", "forgotten")["removals"]
     assert (removal["bytes"], removal["finished_at"]) == (None, None)
@@ -732,8 +731,7 @@ def test_runs_of_other_users_need_all_users(served: Machine) -> None:
     raw(served.ledger, "UPDATE stored_attempts SET user_name = 'bob' WHERE n = 1")
     before = dump(served.ledger)
     assert served.run(*FORGET, OTHER, "--yes", code=1).stderr == (
-        "error: 3 runs are of other users (bob, ann)\n"
-        "hint: ask them; --all-users forgets what others have trained too\n"
+        "error: 3 runs: belong to bob, ann\nhint: ask them first; with --all-users, it is done\n"
     )
     assert dump(served.ledger) == before
     served.run(*FORGET, OTHER, "--yes", "--all-users")

@@ -23,6 +23,7 @@ from lrurun.report.tables import (
     cells,
     content,
     ladder_content,
+    ladder_remarks,
     ladder_table,
     paper_tables,
     speed,
@@ -133,6 +134,9 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float], *, wi
     sentences = [_SEEDS, *(_of_differences(report) if differences is not None else [])]
     if sources:
         sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(report.instance.profile, report.rows)}")
+    sentences += [
+        f"{caution.text}." for caution in ladder_remarks.removed_cautions(report.removed_runs, report.trained_again)
+    ]
     sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
     scored = structs.replace(_means(lines, f"test {form.axis}"), is_beside=differences is not None)
     return Figure(

@@ -83,7 +83,13 @@ def form_of(claim: JudgedClaim) -> ScoreForm:
 
 
 def contents(
-    claims: Sequence[JudgedClaim], task: str | None, *, by_runs: bool, details: bool, command: str
+    claims: Sequence[JudgedClaim],
+    task: str | None,
+    *,
+    by_runs: bool,
+    details: bool,
+    command: str,
+    removed: Sequence[str] = (),
 ) -> list[content.ReportContent]:
     """The output of `lrurun claims`: how many claims of each paper have which verdict, then a line for each that is
     judged or has runs.
@@ -93,6 +99,7 @@ def contents(
         by_runs: whether there is a ledger, whose runs and studies judge; else the papers' own numbers do.
         details: show the reasoning on every claim instead of the lines.
         command: the one that prints these claims.
+        removed: what was removed from the instances that judge, a clause for each.
     """
     judges = "the runs and studies of this ledger" if by_runs else "the papers' own numbers (there is no ledger here)"
     summary = content.ReportContent(
@@ -108,14 +115,15 @@ def contents(
         return claim.ours.verdict in JUDGED or has_runs
 
     more = f"More: {command} --details has the reasoning, and what would decide the others."
+    gone = tuple(f"Removed: {clean(clause)}." for clause in removed)
     if details:
-        return [summary]
+        return [structs.replace(summary, foot=gone)]
     if task is not None:
         papers = [paper for paper, _ in summary.table.rows]
         listed = sorted(claims, key=lambda claim: papers.index(paper_of(claim)))
     elif not (listed := [claim for claim in claims if is_listed(claim)]):
-        return [structs.replace(summary, foot=(more,))]
-    return [summary, _lines(listed, more, by_runs=by_runs, one_task=task is not None)]
+        return [structs.replace(summary, foot=(*gone, more))]
+    return [summary, _lines(listed, (*gone, more), by_runs=by_runs, one_task=task is not None)]
 
 
 def count_table(claims: Sequence[JudgedClaim], *, by_runs: bool = True) -> Table:
@@ -138,7 +146,9 @@ def _count_column(verdict: str) -> Column:
     return Column(name=verdict, cell=lambda row: str(row[1][verdict] or NOTHING))
 
 
-def _lines(claims: Sequence[JudgedClaim], more: str, *, by_runs: bool, one_task: bool) -> content.ReportContent:
+def _lines(
+    claims: Sequence[JudgedClaim], foot: Sequence[str], *, by_runs: bool, one_task: bool
+) -> content.ReportContent:
     """A table with a row for each claim and verdict, with its tasks. Cautions that hold for all that are judged stand
     in its title, what keeps runs from judging others below it."""
 
@@ -181,7 +191,7 @@ def _lines(claims: Sequence[JudgedClaim], more: str, *, by_runs: bool, one_task:
             ),
             rows=tuple(row for of_claim in rows.values() for row in of_claim.values()),
         ),
-        foot=(*([f"Not judged: {'; '.join(reasons)}."] if reasons else []), more),
+        foot=(*([f"Not judged: {'; '.join(reasons)}."] if reasons else []), *foot),
     )
 
 

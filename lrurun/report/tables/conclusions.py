@@ -46,6 +46,10 @@ def conclude(
         sentences.append(f"No difference between rungs is decided{'' if is_complete else ' yet'}.")
     if design is not None:
         sentences.append(_state(design))
+        if design.removed:
+            sentences.append(
+                Remark(full=f"{sequential.with_gone(design.removed)}.", is_conclusion=True, is_covered=True)
+            )
     sentences += _undecided(undecided, form)
     sentences += _warnings(rows)
     if same := by_verdict.get("same runs"):

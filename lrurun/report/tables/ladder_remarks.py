@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
 
 from lrurun.config.instance import data_sentence, items_command
@@ -13,7 +13,7 @@ from lrurun.errors import plural
 from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
-from lrurun.ledger.values import RemovedRun
+from lrurun.ledger.values import REMOVED, RemovedRun
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
@@ -72,20 +72,19 @@ def _notes(report: LadderReport) -> list[Remark]:
     ]
 
 
-_AGAIN = "trained again"
-_REMOVED = {
-    "forgotten": "forgotten{by}",
-    "left out": "left out of this copy{by}",
-    _AGAIN: "forgotten{by} and trained again",
-}
+_AGAIN = "again"
+_WORDS: dict[str, str] = {kind: f"{words}{{by}}" for kind, words in REMOVED.items()}
+_WORDS[_AGAIN] = "forgotten{by} and trained again"
 """The kind of a removal -> in a sentence, after "2 runs were"."""
 
 
-def _removed_groups(report: LadderReport) -> list[tuple[str, str, str, list[RemovedRun]]]:
+def removed_groups(
+    removed: Iterable[RemovedRun], again: Iterable[RemovedRun] = ()
+) -> list[tuple[str, str, str, list[RemovedRun]]]:
     """Kind, reason and stage of runs that were removed, with the runs; final runs come first, and those that were
-    trained again last, as a kind of their own."""
+    trained `again` last, as a kind of their own."""
     groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
-    kinds = [(run.kind, run) for run in report.removed_runs] + [(_AGAIN, run) for run in report.trained_again]
+    kinds = [(run.kind, run) for run in removed] + [(_AGAIN, run) for run in again]
     for kind, run in sorted(kinds, key=lambda each: each[1].stage != "train"):
         groups.setdefault((kind, run.why or "", run.stage), []).append(run)
     return [(kind, clean(why), stage, runs) for (kind, why, stage), runs in groups.items()]
@@ -100,21 +99,21 @@ def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun], by: str = "
     """The beginning of a sentence, for example "2 runs were forgotten". A run in several rungs counts once."""
     count = len({run.run for run in runs})
     noun = plural(count, "tuning run" if stage == "tune" else "run")
-    return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind].format(by=by)}"
+    return f"{noun} {'was' if count == 1 else 'were'} {_WORDS[kind].format(by=by)}"
 
 
-def _removed_cautions(report: LadderReport) -> list[Caution]:
+def removed_cautions(removed: Iterable[RemovedRun], again: Iterable[RemovedRun] = ()) -> list[Caution]:
     """How many runs were removed, of which rungs, and why."""
     return [
         Caution(what=_were_removed(kind, stage, runs), where=_removed_rungs(runs), advice=why)
-        for kind, why, stage, runs in _removed_groups(report)
+        for kind, why, stage, runs in removed_groups(removed, again)
     ]
 
 
 def _on_removed(report: LadderReport) -> list[Remark]:
     """The runs that were removed, with seeds and states, and what that means for the numbers."""
     texts = []
-    for kind, why, stage, runs in _removed_groups(report):
+    for kind, why, stage, runs in removed_groups(report.removed_runs, report.trained_again):
         by_rung: dict[str, list[str]] = {}
         for run in runs:
             state = "" if run.state == "done" else f" ({run.state})"
@@ -426,7 +425,7 @@ def cautions(report: LadderReport) -> list[Remark]:
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings: list[tuple[Topic, Caution | None]] = [
         ("smoke", Caution(what=smoke) if report.instance.profile == "smoke" else None),
-        *(("removed", caution) for caution in _removed_cautions(report)),
+        *(("removed", caution) for caution in removed_cautions(report.removed_runs, report.trained_again)),
         ("untuned", untuned),
         (
             "unchanged",
@@ -534,6 +533,7 @@ def _design_cautions(design: DesignSummary | None) -> list[Caution]:
         at = " and ".join(map(str, older))
         texts.append(f"the verdicts of the look at {at} seeds, recorded by lrurun 1.0, hold for these test items alone")
     texts.append(sequential.known_before(design.finished_before))
+    texts.append(sequential.with_gone(design.removed))
     texts.append("" if design.next_look is None else f"the next look is at {design.next_look} seeds")
     return [Caution(what=text) for text in texts if text]
 

@@ -234,14 +234,17 @@ def build(
     every = [rung.name for rung in ladder.rungs]
     names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
-    begun = [run for run in removed_runs if run.state != "queued"]  # nobody has seen anything of the others
+    begun = [run for run in removed_runs if run.state != "queued"]  # the others had no result
     gone = Counter(run.rung for run in begun if run.stage == "train")
     rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name, left_out, gone, kind)
     their_claims = tuple(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
     hidden = len(judged.claims) - len(their_claims) if with_claims else 0
-    design = sequential.summary(progress, {rung: own.rung for rung, own in results.items()}) if progress else None
+    design = None
+    if progress:
+        first = {rung: own.rung for rung, own in results.items()}
+        design = sequential.summary(progress, first, {run.run for run in removed_runs})
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(

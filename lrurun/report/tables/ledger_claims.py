@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from msgspec import Struct, structs
 
@@ -22,14 +22,14 @@ from lrurun.judging.claims import by_papers
 from lrurun.judging.judged_claim import JudgedClaim, without_numbers
 from lrurun.judging.verdicts import NOT_JUDGED, NOT_RUN, OPEN, Comparison
 from lrurun.ledger.values import FINISHED
-from lrurun.report.tables import claims_table, loaded_instance
+from lrurun.report.tables import claims_table, ladder_remarks, loaded_instance
 from lrurun.report.tables.cells import score
 from lrurun.report.tables.claims_table import PAPERS, paper_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.part import Part
-    from lrurun.ledger.values import LadderInstance
+    from lrurun.ledger.values import LadderInstance, RemovedRun
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.loaded_instance import LoadedInstance
 
@@ -46,6 +46,23 @@ class PaperEntry(Struct, frozen=True, kw_only=True):
     """Why it is not possible, or what differs."""
 
 
+class RemovedEvidence(Struct, frozen=True, kw_only=True):
+    """Runs that were removed from an instance which judges claims."""
+
+    task: str
+    name: str
+    """The short name of the instance."""
+    instance: str
+    """Its key."""
+    kind: Literal["forgotten", "left out", "again"]
+    """"again": forgotten, and trained again."""
+    stage: str
+    runs: int
+    why: str | None
+    text: str
+    """How many runs, of which rungs, and why."""
+
+
 class LedgerClaims(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun claims`."""
 
@@ -55,12 +72,14 @@ class LedgerClaims(Struct, frozen=True, kw_only=True):
         *("here.verdict", "here.detail", "here.instance", "here.profile", "here.stand_in", "here.provisional"),
         *("here.verdict_on_these_items", "here.items_known"),
     )
-    json_fields: ClassVar[Sequence[str]] = (*(f"claims.{path}" for path in claim_fields), "counts", "places")
+    json_fields: ClassVar[Sequence[str]] = (*(f"claims.{path}" for path in claim_fields), "counts", "places", "removed")
     claims: list[JudgedClaim]
     counts: dict[str, dict[str, int]]
     """Paper -> verdict in this ledger -> how many claims, each on each task."""
     places: list[PaperEntry] = []
     """The tables, figures and sentences of the one paper that was asked for, with all tasks and ladders."""
+    removed: list[RemovedEvidence] = []
+    """The runs that were forgotten, or left out of a copy, of the instances that judge."""
 
 
 class Runs(Struct, frozen=True):
@@ -82,6 +101,8 @@ class JudgingInstance(Struct, frozen=True, kw_only=True):
     """The text of each claim on the task -> its verdict."""
     runs: tuple[Runs, ...] = ()
     """The runs of all instances that can be judged."""
+    removed: tuple[RemovedEvidence, ...] = ()
+    """What was removed from the instances whose claims these are."""
 
 
 class TaskEvidence(Struct, frozen=True, kw_only=True):
@@ -176,7 +197,14 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
     if paper is not None:
         claims = [claim for claim in claims if claim.source.startswith(PAPERS[paper])]
     claims = [structs.replace(claim, detail=claims_table.reasoning(claim)) for claim in claims]
-    return LedgerClaims(claims=claims, counts=_counts(claims))
+    return LedgerClaims(claims=claims, counts=_counts(claims), removed=_removed_of(evidence, claims))
+
+
+def _removed_of(evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[RemovedEvidence]:
+    """What was removed from the instances that these claims are judged by."""
+    judging = {claim.ours.instance for claim in claims}
+    every = (removed for by_task in evidence.ladders.values() for one in by_task.values() for removed in one.removed)
+    return [removed for removed in dict.fromkeys(every) if removed.instance in judging]
 
 
 def check_task(task: str | None, ledger: Ledger) -> None:
@@ -280,7 +308,14 @@ def _judging_instance(
             unusable.append((instance, "; ".join(map(str, report.notes)) or "no run has a score"))
     if usable:
         return _together([instance for _, instance in sorted(usable, key=itemgetter(0))])
-    return _unusable(ladder, instances[0].task, unusable) if unusable else None
+    if not unusable:
+        return None
+    removed = [
+        of_one
+        for instance, _ in unusable
+        for of_one in _removed(instance, ledger.removed_from(instance.key), ledger.trained_again(instance.key))
+    ]
+    return structs.replace(_unusable(ladder, instances[0].task, unusable), removed=tuple(removed))
 
 
 def _together(instances: Sequence[JudgingInstance]) -> JudgingInstance:
@@ -291,7 +326,8 @@ def _together(instances: Sequence[JudgingInstance]) -> JudgingInstance:
         judged = {text: verdict for text, verdict in later.verdicts.items() if verdict.verdict not in OPEN}
         verdicts |= {text: judged[text] for text in open_ if text in judged}
     runs = tuple(runs for instance in instances for runs in instance.runs)
-    return structs.replace(instances[0], verdicts=verdicts, runs=runs)
+    removed = tuple(removed for instance in instances for removed in instance.removed)
+    return structs.replace(instances[0], verdicts=verdicts, runs=runs, removed=removed)
 
 
 def _has_final_runs(ledger: Ledger, instance: LadderInstance) -> bool:
@@ -334,6 +370,32 @@ def _judged(
         metric=report.score.name,
         verdicts=verdicts,
         runs=(Runs(command, f"{report.score.sentence}: {', '.join(scored)}"),),
+        removed=_removed(instance, report.removed_runs, report.trained_again),
+    )
+
+
+def _removed(
+    instance: LadderInstance, runs: Sequence[RemovedRun], again: Sequence[RemovedRun]
+) -> tuple[RemovedEvidence, ...]:
+    """What was removed from an instance, by kind, reason and stage."""
+    groups = {
+        caution.text: group
+        for caution, group in zip(
+            ladder_remarks.removed_cautions(runs, again), ladder_remarks.removed_groups(runs, again), strict=True
+        )
+    }
+    return tuple(
+        RemovedEvidence(
+            task=instance.task,
+            name=instance.short_name,
+            instance=instance.key,
+            kind=kind,  # type: ignore[arg-type]
+            stage=stage,
+            runs=len({run.run for run in group}),
+            why=why or None,
+            text=text,
+        )
+        for text, (kind, why, stage, group) in groups.items()
     )
 
 
