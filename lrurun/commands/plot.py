@@ -12,6 +12,9 @@ import typer
 from lrurun import console, paths, table
 from lrurun.commands._shared import completing, output
 from lrurun.commands._shared.options import (
+    CHOICE_SEEDS,
+    ChoiceSeeds,
+    Choose,
     ComparedRungs,
     FigureWidth,
     Instance,
@@ -23,7 +26,7 @@ from lrurun.commands._shared.options import (
     TunedInstance,
     choice,
 )
-from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, needs, spelling
 from lrurun.config.settings import parse_sets
 from lrurun.errors import NotFoundError, UsageError, hint_for
 from lrurun.instances.requests import LadderRequest, ladder_or_default
@@ -52,7 +55,10 @@ DATA = (".json", ".csv")
     "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
 @excludes("instance", *INSTANCE)
-@excludes("by", "kind", "instance", "count", "no_differences")
+@excludes("by", "kind", "count", "no_differences")
+@excludes("choose", "metric")
+@needs("choose", "by")
+@needs("choice_seeds", "choose")
 def plot(
     context: typer.Context,
     out: Annotated[
@@ -85,6 +91,8 @@ def plot(
             autocompletion=completing.paths,
         ),
     ] = None,
+    choose: Choose = False,
+    choice_seeds: ChoiceSeeds = CHOICE_SEEDS,
     count: Annotated[
         Optional[int],
         typer.Option(
@@ -138,12 +146,16 @@ def plot(
     suffix = _suffix(context, out, format, kind)
     of_runs = bool(names) and _are_runs(names)
     if by is not None:
-        if of_runs or not names:
+        if of_runs or not (names or is_given(context, "instance")):
             raise UsageError(
                 "--by: is about instances of a TASK",
-                "name the task, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
+                "name the task or --instance, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
             )
-        _write(_figure_by(places, request, by, metric or (), plain=plain), out, suffix, plain=plain, width=width)
+        if choose:
+            figure = _figure_of_choice(places, request, by, choice_seeds, instance)
+        else:
+            figure = _figure_by(places, request, by, metric or (), instance, plain=plain)
+        _write(figure, out, suffix, plain=plain, width=width)
         return 0
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn not in ("curves", "items"):
@@ -266,7 +278,13 @@ def _check_for_runs(context: typer.Context, kind: str) -> None:
 
 
 def _figure_by(
-    places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str], *, plain: bool
+    places: Places,
+    request: LadderRequest,
+    by: Sequence[str],
+    metrics: Sequence[str],
+    instance: str | None,
+    *,
+    plain: bool,
 ) -> Figure:
     """A score of every rung over the values of a setting; `metrics` names another result."""
     from lrurun.commands._shared import sweeps
@@ -276,11 +294,12 @@ def _figure_by(
     for option, names in (("--by", by_paths(by)), ("--metric", metrics)):
         if len(names) > 1:
             raise UsageError(f"{option}: a figure shows one, found {', '.join(names)}", "draw one file for each")
-    with sweeps.swept_table(places, request, by) as (report, plan, ledger):
+    with sweeps.swept_table(places, request, by, instance=instance) as (report, plan, ledger):
         counted = {run for row in report.rows for run in row.runs}
         results = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
     if not results:
         hint = f"run: {request.command('--sweep', f'{report.by[0]}=V,V')}"
+        hint = hint if instance is None else f"lrurun resume --instance {instance} trains it"
         raise NotFoundError(f"{report.instance.label}: no run is finished, so there is nothing to draw", hint)
     name = metrics[0] if metrics else report.score.result
     numbers = {run: result[name] for run, result in results.items() if name in result}
@@ -288,6 +307,24 @@ def _figure_by(
         existing = sorted({other for result in results.values() for other in result})
         raise NotFoundError(f"--metric {name}: no finished run has this result", hint_for(name, existing, "results"))
     return drawing.swept(report, numbers, *_axis(name, plan.task.metrics), plain=plain)
+
+
+def _figure_of_choice(
+    places: Places, request: LadderRequest, by: Sequence[str], seeds: int, instance: str | None
+) -> Figure:
+    """The rungs at the values that validation chooses for them, by the seeds that did not choose."""
+    from lrurun.commands._shared import sweeps
+    from lrurun.report.figures import drawing
+
+    with sweeps.swept_instances(places, request, by, instance) as sweep:
+        report = sweep.choice(seeds).report(sweep.request, None)
+    numbers = {run: score for row in report.rows for run, score in zip(row.runs, row.scores, strict=True)}
+    if not numbers:
+        raise NotFoundError(
+            "--choose: only seeds that chose are finished, so there is nothing to draw",
+            f"run: {next(iter(report.commands), sweep.command)}",
+        )
+    return drawing.ladder(report, numbers)
 
 
 def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:

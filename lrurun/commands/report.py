@@ -12,6 +12,7 @@ from msgspec import structs
 from lrurun import console, studies
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
+    CHOICE_SEEDS,
     By,
     Caption,
     ChoiceSeeds,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 @exclusive("json", "columns")
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
-@excludes("by", "speed", "instance")
+@excludes("by", "speed")
 @excludes(
     "methods", "all_", "speed", "by", "detect", "details", "table_only", "limit", "rung", "columns", "plain", "tables"
 )
@@ -73,7 +74,7 @@ def report(
     rung: OnlyRungs = None,
     by: By = None,
     choose: Choose = False,
-    choice_seeds: ChoiceSeeds = 3,
+    choice_seeds: ChoiceSeeds = CHOICE_SEEDS,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,
@@ -197,9 +198,9 @@ def report(
         from lrurun.commands._shared import sweeps
 
         if choose:
-            sweeps.write_choice(places, request, by, show, choice_seeds)
+            sweeps.write_choice(places, request, by, show, choice_seeds, instance)
         else:
-            sweeps.write_report(places, request, by, show)
+            sweeps.write_report(places, request, by, show, instance)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 

@@ -85,7 +85,7 @@ def runs(
         if not ids:
             known = ledger.count_runs(ladder)
             if known:
-                console.say(f"none of {known} runs fulfils the condition{choice.likely(ledger)}")
+                console.say(f"none of {known} runs meets the condition{choice.likely(ledger)}")
             else:
                 console.say(opening.nothing_yet(places, "runs"))
             return 0

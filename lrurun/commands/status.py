@@ -57,7 +57,8 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
 
     json_fields: ClassVar[Sequence[str]] = (
         "ladder task profile total done running queued interrupted diverged failed eta_seconds instance=key "
-        "name=short_name set tune running_on silent user metric superseded_by missing_file hidden finished_at rungs"
+        "name=short_name set tune running_on silent user metric superseded_by missing_file hidden finished_at removed "
+        "rungs"
     ).split()
     instance: Instance
     total: int
@@ -81,7 +82,9 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     hidden: bool
     """Whether `lrurun ledger hide` took it out of lists."""
     finished_at: str | None
-    """When the last of its finished runs ended."""
+    """When the last of its runs ended; null while runs remain."""
+    removed: Mapping[str, int]
+    """"forgotten" or "left out" of this copy -> how many of its runs were, and are not back."""
     rungs: list[RungStatus]
 
 
@@ -292,6 +295,7 @@ def _output(state: _State) -> LadderStatus:
         missing_file=state.missing_file,
         hidden=state.hidden,
         finished_at=when(progress.finished_at),
+        removed={str(kind): count for kind, count in progress.removed.items()},
         rungs=[
             RungStatus(
                 rung=rung.rung,
@@ -321,14 +325,14 @@ class _State(Struct, frozen=True, kw_only=True):
 
     def remarks(self) -> list[str]:
         """What prevents it, in sentences."""
-        from lrurun.instances import continuing
+        from lrurun.instances import continuing, phrases
 
         if self.superseded_by is not None:
             return [continuing.sentence(self.progress.ladder, self.superseded_by)]
         if self.missing_file is not None:
             return [f"its file {self.missing_file} is gone: lrurun resume continues it when the file is back"]
         if self.hidden:
-            return [f"hidden: lrurun ledger hide {self.progress.ladder.short_name} --undo shows it again"]
+            return [f"hidden: {phrases.show_again(self.progress.ladder.short_name)}"]
         return []
 
 

@@ -91,7 +91,7 @@ def check(name: str, option: str) -> str:
     """A name that somebody gives with an option, or as an argument.
 
     Raises:
-        UsageError: it is no such name, or it could be the beginning of an id.
+        UsageError: it is no such name.
     """
     example = f"{option} " if option.startswith("-") else ""
     if not re.fullmatch(rf"[A-Za-z][\w.+-]{{0,{LONGEST - 1}}}", name, re.ASCII):
@@ -99,12 +99,20 @@ def check(name: str, option: str) -> str:
             f"{option} {name[:100]!r}: expected a letter, then up to {LONGEST - 1} letters, digits and any of . + - _",
             f"as in {example}npDigits-wide",
         )
+    return name
+
+
+def check_new(name: str, subject: str) -> None:
+    """Checks a name that an instance is to get, and does not have yet.
+
+    Raises:
+        UsageError: it could be the beginning of an id; the error begins with `subject`.
+    """
     if is_like_id(name):
         raise UsageError(
-            f"{option} {name}: could be the beginning of an id, which has the digits 0 to 9 and a to f",
-            f"as in {example}{name}-runs",
+            f"{subject}: could be the beginning of an id, which has the digits 0 to 9 and a to f",
+            f"add a word to it: {name}-runs",
         )
-    return name
 
 
 def is_like_id(name: str) -> bool:

@@ -9,14 +9,20 @@ from lrurun.instances import phrases
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.config.runs import InstanceSpec
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 
 def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
     """The instance of a plan; None if the ledger does not have it."""
-    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        if (instance.profile, instance.spec) == (plan.profile, plan.spec):
+    return find_same(ledger, plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+
+
+def find_same(ledger: Ledger, name: str, task: str, profile: str | None, spec: InstanceSpec) -> LadderInstance | None:
+    """The instance of these values, of a ladder or a study; None if the ledger does not have it."""
+    for instance in ledger.ladders(name, task):
+        if (instance.profile, instance.spec) == (profile, spec):
             return instance
     return None
 

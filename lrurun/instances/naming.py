@@ -31,7 +31,7 @@ def of_plan(
         before: the plans of instances that are added before it, by the names that they will have.
 
     Raises:
-        UsageError: another instance has the given name.
+        UsageError: another instance has the given name, or it could be the beginning of an id.
     """
     from lrurun.ledger.names import taken
     from lrurun.ledger.rows import numbered
@@ -41,6 +41,8 @@ def of_plan(
     if given is not None:
         if (other := by_name.get(given)) is not None and other != instance:
             raise taken(f"--name {given}", other)
+        if other is None:
+            names.check_new(given, f"--name {given}")
         return given
     if instance is not None:
         return instance.short_name
@@ -50,6 +52,13 @@ def of_plan(
         further = others(ledger, plan)
     candidates = chain([plan.short_name], further, numbered(plan.short_name))
     return next(name for name in candidates if name not in by_name and name not in before)
+
+
+def renamed(before: LadderInstance | None, now: LadderInstance) -> str | None:
+    """That an instance has another short name than `before` in this command; None where it has not."""
+    if before is None or before.short_name == now.short_name:
+        return None
+    return f"renamed: {before.short_name} is now {now.short_name}"
 
 
 def others(ledger: Ledger, plan: planning.Plan) -> list[str]:

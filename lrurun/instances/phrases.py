@@ -37,7 +37,12 @@ def scale(plan: planning.Plan) -> str | None:
 def hidden(instance: LadderInstance) -> str:
     """That an instance is hidden, and how it is shown again."""
     name = instance.short_name
-    return f"instance {name} is hidden: lists leave it out; lrurun ledger hide {name} --undo shows it again"
+    return f"instance {name} is hidden: lists leave it out; {show_again(name)}"
+
+
+def show_again(name: str = "NAME") -> str:
+    """The command that takes back that an instance is hidden, and what it does."""
+    return f"lrurun ledger hide {name} --undo shows it again"
 
 
 def missing_data(places: Places, plan: planning.Plan) -> str | None:

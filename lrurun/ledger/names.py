@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select, update
 
+from lrurun.config import names
 from lrurun.errors import UsageError
 from lrurun.ledger.database.schema import events, ladders
 from lrurun.ledger.database.sql import ENQUEUE, lock, now
@@ -20,7 +21,7 @@ class Names(Handle):
         """Gives an instance (a key) another short name, and records an event. A name that it has already is kept.
 
         Raises:
-            UsageError: another instance has the name.
+            UsageError: another instance has the name, or it could be the beginning of an id.
         """
         with self._writing() as connection:
             number = self._ladder_number(connection, ladder_key)
@@ -32,13 +33,16 @@ def give_name(connection: Connection, ladder_key: str, name: str, subject: str) 
     """Gives the instance with this key, if there is one, a name; an event has the one that it had.
 
     Raises:
-        UsageError: another instance has the name; the error begins with `subject`.
+        UsageError: another instance has the name, or it could be the beginning of an id; the error begins with
+            `subject`.
     """
     lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
     same_name = select(ladders).where(ladders.c.short_name == name, ladders.c.key != ladder_key)
     if (other := connection.execute(same_name).one_or_none()) is not None:
         raise taken(subject, ladder_instance(other))
     row = connection.execute(select(ladders).where(ladders.c.key == ladder_key)).one_or_none()
+    if row is None or row.short_name != name:
+        names.check_new(name, subject)
     if row is not None and row.short_name != name:
         connection.execute(update(ladders).where(ladders.c.id == row.id).values(short_name=name))
         text, payload = f"renamed from {row.short_name} to {name}", {"from": row.short_name, "to": name}

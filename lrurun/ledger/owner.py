@@ -7,7 +7,10 @@ import getpass
 import os
 import socket
 import sys
+from collections.abc import Iterable
 
+from lrurun.console import clean
+from lrurun.errors import LrurunError
 from lrurun.ledger.values import Owner
 
 NODE = "LRURUN_NODE"
@@ -32,6 +35,14 @@ def user() -> str | None:
         return getpass.getuser()
     except (KeyError, OSError):
         return None
+
+
+def belongs_to_others(subject: str, users: Iterable[str], *, several: bool = False) -> LrurunError:
+    """The error about an instance, or several runs, of other users of a server, which a command leaves alone."""
+    return LrurunError(
+        f"{subject}: {'belong' if several else 'belongs'} to {', '.join(map(clean, users))}",
+        "ask them first; with --all-users, it is done",
+    )
 
 
 def host() -> str:

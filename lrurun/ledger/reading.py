@@ -26,6 +26,7 @@ from lrurun.ledger.database.schema import (
     ladders,
     metric_keys,
     metrics,
+    removals,
     runs,
     tags,
 )
@@ -33,6 +34,7 @@ from lrurun.ledger.database.sql import among, json_names, now
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.heartbeat import same_machine
 from lrurun.ledger.names import present_name
+from lrurun.ledger.removed import removed_error, removed_instance, removed_run
 from lrurun.ledger.rows import (
     build,
     build_attempt,
@@ -144,7 +146,7 @@ class Reader(Handle):
             row = connection.execute(select(ladders).where(ladders.c.short_name == key.strip())).one_or_none()
             if row is not None:
                 return ladder_instance(row)
-            full_key = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
+            full_key = self._by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
             return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == full_key)).one())
 
     def runs_of(self, names: Iterable[str]) -> list[Run]:
@@ -317,8 +319,25 @@ class Reader(Handle):
     def run(self, prefix: str) -> Run:
         """The run with an id, or the only one whose id begins with it. Raises NotFoundError."""
         with self._reading() as connection:
-            full_id = _by_prefix(connection, select(runs), runs.c.id, prefix, "run")
+            full_id = self._by_prefix(connection, select(runs), runs.c.id, prefix, "run")
             return load_runs(connection, runs.c.id == full_id)[0]
+
+    def _by_prefix(
+        self, connection: Connection, query: Select[Any], column: ColumnElement[str], prefix: str, noun: str
+    ) -> str:
+        """The only value of `column` that is or begins with `prefix`.
+
+        Raises:
+            NotFoundError: there is none, with what became of it if it was removed; or there are several.
+        """
+        try:
+            return _by_prefix(connection, query, column, prefix, noun)
+        except NotFoundError as error:
+            if removals.name not in self.database.lacking:
+                removal = removed_instance if noun == "ladder instance" else removed_run
+                if (found := removal(connection, prefix.strip())) is not None:
+                    raise removed_error(error.message, found) from None
+            raise
 
     @retried
     def attempts(self, run_id: str) -> list[Attempt]:

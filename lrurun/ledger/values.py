@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
@@ -343,12 +344,17 @@ class Hidden(Struct, frozen=True, kw_only=True):
     user: str | None
 
 
+RemovalKind = Literal["forgotten", "left out"]
+REMOVED: Mapping[RemovalKind, str] = {"forgotten": "forgotten", "left out": "left out of this copy"}
+"""The kind of a removal -> in a sentence, after "2 runs were"."""
+
+
 class Removal(Struct, frozen=True, kw_only=True):
     """Runs that were removed together: forgotten here, or left out when a part of a ledger was copied."""
 
     key: str
     """The same in every ledger that has it."""
-    kind: Literal["forgotten", "left out"]
+    kind: RemovalKind
     time: float
     user: str | None
     selection: str
@@ -374,7 +380,7 @@ class RemovedRun(Struct, frozen=True, kw_only=True):
     seed: int
     state: State
     """When it was removed."""
-    kind: Literal["forgotten", "left out"]
+    kind: RemovalKind
     why: str | None
     removed_at: float
     removed_by: str | None

@@ -259,9 +259,8 @@ def _check_users(what: Forgettable) -> None:
     if not others:
         return
     foreign = [run for run in what.runs if set(run.users) - {me}]
-    names = ", ".join(console.clean(user) for user in others)
-    subject = f"{_count(foreign)} of other users" if foreign else f"{what.whole[0].short_name} is of another user"
-    raise LrurunError(f"{subject} ({names})", "ask them; --all-users forgets what others have trained too")
+    subject = plural(len(foreign), "run") if foreign else f"instance {what.whole[0].short_name}"
+    raise owner.belongs_to_others(subject, others, several=len(foreign) > 1)
 
 
 def _check_folders(runs: Path, names: Sequence[str]) -> None:
@@ -370,7 +369,8 @@ def go_on(ledger: Ledger, places: Places, progress: Progress = no_progress, *, g
         else:
             console.warn(
                 f"{paths.shown_runs(places.runs)}: has no files of {console.clean(removal.selection)}, which was "
-                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there; if they are gone, lrurun ledger gc --gone"
+                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there; if they are "
+                "gone, lrurun ledger gc --gone"
             )
     return finished
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lrurun.errors import LrurunError, NotFoundError, UsageError, listed
+from lrurun.errors import LrurunError, NotFoundError, listed
 from lrurun.ledger.database import implementation
 from lrurun.ledger.part import InstanceInPart
 from lrurun.session import opening, parts
@@ -37,10 +37,12 @@ def hide(
     """Hides instances, those that are named or those all of whose runs meet a condition, or shows them again.
 
     Raises:
-        UsageError: the condition is wrong, or another user requested an instance that is named.
+        UsageError: the condition is wrong.
+        LrurunError: an instance that is named belongs to another user, or this user of a server may not hide and show
+            instances.
         NotFoundError: there is no such instance, or no run meets the condition.
-        LrurunError: this user of a server may not hide and show instances.
     """
+    from lrurun.ledger import owner
     from lrurun.runner import run_files
 
     with opening.change(places) as ledger:
@@ -53,7 +55,7 @@ def hide(
         chosen, in_part = _chosen(ledger, instances, where, undo=undo)
         of_others = {} if all_users or not implementation(places.ledger).is_shared else _of_others(chosen)
         for user, names in of_others.items() if instances else ():
-            raise UsageError(f"instance {names[0]}: was requested by {user}", "add --all-users, if they agree")
+            raise owner.belongs_to_others(f"instance {names[0]}", [user])
         left = [name for names in of_others.values() for name in names]
         keys = {instance.key: instance.short_name for instance in chosen if instance.short_name not in left}
         changed = ledger.show(keys) if undo else ledger.hide(keys)

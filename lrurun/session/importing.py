@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.report.figures.figures import Width
+    from lrurun.report.widths import Width
     from lrurun.session.plotting import InstanceFigure
 
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
-    from lrurun.report.figures.figures import Width
     from lrurun.report.tables.loaded_instance import LoadedInstance
+    from lrurun.report.widths import Width
     from lrurun.session.plotting import InstanceFigure
 
 

@@ -40,7 +40,7 @@ def required(ledger: Ledger, instances: Sequence[str] = (), where: str | None = 
         return part
     option = part.text if part.instances else "--where"
     known = ledger.count_runs(part=structs.replace(part, condition=None))
-    problem = f"none of {plural(known, 'run')} fulfils the condition" if known else "there are no runs"
+    problem = f"none of {plural(known, 'run')} meets the condition" if known else "there are no runs"
     likely = choice.likely(ledger).removeprefix("; ")
     raise NotFoundError(f"{option}: {problem} in {ledger.path}", likely or "lrurun runs lists the runs")
 

@@ -292,7 +292,7 @@ def say_nothing_to_do(places: Places, ledger: Ledger, only: str | None, unfinish
 
 
 def say_superseded(ledger: Ledger, only: str | None) -> None:
-    """Says which unfinished instances are left alone because nobody asks for them any more."""
+    """Says which unfinished instances are left alone because they are superseded."""
     instances = [
         (instance, by)
         for key, by in continuing.superseded(ledger).items()

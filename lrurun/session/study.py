@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.figures.figures import Width
     from lrurun.report.frame_columns import Columns
+    from lrurun.report.widths import Width
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import SupervisorResult
@@ -173,13 +173,14 @@ class Computation:
     def _supervise(
         self, ledger: Ledger, request: StudyRequest, plan: StudyPlan, executor: Executor
     ) -> SupervisorResult:
-        from lrurun.instances import naming, phrases
+        from lrurun.instances import lookup, naming, phrases
         from lrurun.report.live.views import LadderView
         from lrurun.runner.supervisor import Supervisor, while_busy
 
         with LadderView() as display:
             while_busy(ledger, display.say, self._signals)
             names = plan.name, plan.task, plan.profile
+            before = lookup.find_same(ledger, *names, plan.spec)
             instance = ledger.add_ladder(
                 *names,
                 plan.spec,
@@ -188,6 +189,8 @@ class Computation:
                 others=naming.of_parts(ledger, plan.name_parts),
                 chosen=None if self._options.on_node else request.name,
             )
+            if renamed := naming.renamed(before, instance):
+                display.say(renamed)
             if instance.key in ledger.hidden():
                 display.say(phrases.hidden(instance))
             remember(ledger, instance, request)

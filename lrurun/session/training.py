@@ -149,7 +149,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             preparing.check_command(self.places, self.request, self.plan)
 
     def _is_finished(self) -> bool:
-        """Whether nothing remains, which is said. The ledger is only read."""
+        """Whether nothing remains; says so. The ledger is only read."""
         with opening.read(self.places) as ledger:
             if not preparing.is_finished(ledger, self.places, self.request, self.plan):
                 return False
@@ -216,10 +216,11 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
         return ends
 
     def add_instance(self, ledger: Ledger, display: LadderView) -> LadderInstance:
-        """The instance in the ledger, which is added where it is new; says where it is hidden."""
-        from lrurun.instances import naming, phrases
+        """The instance in the ledger, which is added where it is new; says where it is renamed or hidden."""
+        from lrurun.instances import lookup, naming, phrases
 
         plan = self.plan
+        before = lookup.find(ledger, plan)
         instance = ledger.add_ladder(
             plan.ladder.name,
             plan.recipe.task,
@@ -231,6 +232,8 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             # the command that started a node has named it, and it may have been renamed since
             chosen=None if self.options.on_node else self.request.name,
         )
+        if changed := naming.renamed(before, instance):
+            display.say(changed)
         if instance.key in ledger.hidden():
             display.say(phrases.hidden(instance))
         return instance
@@ -312,7 +315,7 @@ class SweepTraining(Struct, frozen=True, kw_only=True):
             raise
 
     def _is_finished(self) -> bool:
-        """Whether nothing remains of any instance, which is said. The ledger is only read."""
+        """Whether nothing remains of any instance; says so. The ledger is only read."""
         with opening.read(self.first.places) as ledger:
             if not all(preparing.is_finished(ledger, t.places, t.request, t.plan) for t in self.trainings):
                 return False

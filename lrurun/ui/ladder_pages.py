@@ -131,7 +131,7 @@ def ladders(source: Source, ledger: Ledger, stamp: Stamp, wanted: Filter, *, stu
     by_group = projects.grouped(listed, lambda one: one, lambda one: all_progress[one.key].active_at)
     for (name, task), members in by_group.items():
         entries = []
-        # those that nobody asks for any more come last
+        # superseded ones come last
         for instance in sorted(members, key=lambda one: one.key in superseded):
             now = all_progress[instance.key]
             conclusion = _known_conclusion(source, ledger, instance, now, stamp, until)
@@ -198,7 +198,7 @@ def _known_conclusion(
 def _entry(
     instance: LadderInstance, now: progress.LadderProgress, conclusion: str | None, superseded: str, hidden: bool
 ) -> dict[str, Any]:
-    """An instance in the list. What is finished is folded, and so is what has failed or nobody asks for any more."""
+    """An instance in the list. What is finished is folded, and so is what has failed or is superseded."""
     facts = [
         progress.summary(now),
         *([f"{seeds} seed{'' if seeds == '1' else 's'}"] if (seeds := progress.seeds(now)) else []),
@@ -299,7 +299,7 @@ def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     report = loaded_instance.of_instance(ledger, instance).report()
     content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
-    return {"heading": content.title, "report": html.parts(report, content, details)}
+    return {"heading": instance.identity.named(content.title), "report": html.parts(report, content, details)}
 
 
 DOWNLOADS: Mapping[str, tuple[str, str]] = {

@@ -18,6 +18,7 @@ from tests.harness.machine import Machine
 from tests.harness.programs import LINEAR, write
 from tests.harness.results import fill
 from tests.harness.shared import once
+from tests.harness.stores import raw
 
 pytestmark = pytest.mark.slow  # each run of a program starts a process
 
@@ -204,9 +205,34 @@ def test_a_renamed_instance_has_its_name_in_a_ledger_made_again(copy: Machine) -
     assert "is now given" in copy.refused("report", "--instance", "toy-lr0.03", code=4)
 
 
+def test_a_request_with_a_name_renames_its_instance_and_says_so(copy: Machine) -> None:
+    words = ("ladder", "toy.toml", "--set", "settings.lr=0.06", *ONE_RUN, "--name")
+    said = copy.run(*words, "other").stderr
+    assert "renamed: best is now other" in said.splitlines()
+    assert "renamed" not in copy.run(*words, "other").stderr
+    assert "other" in names(copy)
+    assert "best" not in names(copy)
+
+
+def test_a_name_like_an_id_stays_where_an_instance_has_it(copy: Machine) -> None:
+    words = ("toy.toml", "--set", "settings.lr=0.06", "--name", "dead")
+    error = "error: --name dead: could be the beginning of an id, which has the digits 0 to 9 and a to f"
+    for command in (("plan", *words), ("ladder", *words, *ONE_RUN)):
+        assert copy.refused(*command).splitlines()[-2:] == [error, "hint: add a word to it: dead-runs"]
+    raw(copy.ledger, "UPDATE ladders SET short_name = 'dead' WHERE short_name = 'best'")  # as lrurun 1.0 named it
+    assert planned(copy, *words) == ["dead"]
+    copy.run("ladder", *words, *ONE_RUN)
+    copy.run("ledger", "rename", "dead", "dead")
+    assert "dead" in names(copy)
+
+
 REFUSED = (
     (("best", "toy"), 2, "error: rename toy: is the name of another instance: ladder toy on toy, without --tune"),
-    (("best", "dead"), 2, "error: NEW dead: could be the beginning of an id, which has the digits 0 to 9 and a to f"),
+    (
+        ("best", "dead"),
+        2,
+        "error: rename dead: could be the beginning of an id, which has the digits 0 to 9 and a to f",
+    ),
     (("best", "a b"), 2, "error: NEW 'a b': expected a letter, then up to 59 letters, digits and any of . + - _"),
     (("bst", "new"), 4, "error: no ladder instance 'bst' in this ledger"),
     (("best",), 2, "error: missing argument 'NEW'"),
@@ -233,9 +259,9 @@ def test_instances_of_others_are_renamed_with_all_users(postgres: Any, machine: 
     fill(server, "sDigits", {"tanh-rnn": [0.3]})
     machine.use(server)
     monkeypatch.setattr(owner, "user", lambda: "bob")
-    assert machine.run("ledger", "rename", "sDigits", "mine", code=2).stderr.splitlines() == [
-        "error: rename sDigits: is an instance of ann",
-        "hint: --all-users renames those of others too",
+    assert machine.run("ledger", "rename", "sDigits", "mine", code=1).stderr.splitlines() == [
+        "error: instance sDigits: belongs to ann",
+        "hint: ask them first; with --all-users, it is done",
     ]
     machine.run("ledger", "rename", "sDigits", "mine", "--all-users")
     assert names(machine) == ["mine"]

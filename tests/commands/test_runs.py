@@ -236,8 +236,8 @@ def test_runs_are_chosen_and_sorted(words: list[str], seeds: list[int], kept: Ma
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("seed>10", "none of 7 runs fulfils the condition\n"),
-        ("rung=rinng and task=sDigits", "none of 7 runs fulfils the condition; did you mean rung=ring?\n"),
+        ("seed>10", "none of 7 runs meets the condition\n"),
+        ("rung=rinng and task=sDigits", "none of 7 runs meets the condition; did you mean rung=ring?\n"),
         ("test/accuracy > 30", "warning: --where, test/accuracy>30: accuracy is a fraction: 0.3, or 30%\nnone of 7"),
         ("val/f1>=62.5", "warning: --where, val/f1>=62.5: f1 is a fraction: 0.625, or 62.5%\nnone of 7"),
         ("test/accuracy>1", "none of 7"),

@@ -10,10 +10,12 @@ from unittest import mock
 import pytest
 
 from lrurun import console
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.projects import enqueue, fill_projects, hide
-from tests.harness.results import OWNER
+from tests.harness.results import OWNER, fill
 from tests.harness.shared import once
 
 CALLS = (
@@ -76,6 +78,17 @@ def test_an_hours_use_fits_a_screen_where_nothing_runs(hour: Machine) -> None:
     assert len(lines) < 30
     assert sum("mean val" in line for line in lines) == 0, "the newest would be too much already"
     assert sum("1 queued, 1 interrupted" in line for line in lines) == 3
+
+
+def test_an_instance_has_the_time_of_its_end_once_nothing_remains(machine: Machine) -> None:
+    fill(machine.ledger, "npDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
+    [ladder] = machine.json("status")["ladders"]
+    assert ladder["finished_at"] is not None
+    plan = planning.make("npDigits", profile="smoke")
+    with Ledger.open(machine.ledger) as ledger:
+        ledger.enqueue(ladder["instance"], final_runs(plan, plan.rungs[0], [7]))
+    [ladder] = machine.json("status")["ladders"]
+    assert (ladder["done"], ladder["queued"], ladder["finished_at"]) == (2, 1, None)
 
 
 def test_what_runs_has_its_rungs_however_many_there_are(hour: Machine) -> None:

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lrurun.config import names
-from lrurun.config.names import LONGEST, LONGEST_PROPOSED, NameParts, beside, check, in_folder, proposed, swept
+from lrurun.config.names import (
+    LONGEST,
+    LONGEST_PROPOSED,
+    NameParts,
+    beside,
+    check,
+    check_new,
+    in_folder,
+    proposed,
+    swept,
+)
 from lrurun.errors import UsageError
 
 VALUES = st.one_of(
@@ -151,11 +161,15 @@ def test_names_that_can_be_given(name: str) -> None:
         ("ä", "expected a letter"),
         ("x\n", "expected a letter"),
         ("a" * 61, "expected a letter"),
-        ("dead", "could be the beginning of an id"),
-        ("Face", "could be the beginning of an id"),
-        ("ace-2", "could be the beginning of an id"),
     ],
 )
 def test_names_that_cannot_be_given(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         check(name, "NEW")
+
+
+@pytest.mark.parametrize("name", ["dead", "Face", "ace-2"])
+def test_a_new_name_is_no_beginning_of_an_id(name: str) -> None:
+    assert check(name, "--name") == name, "an instance may have had it since 1.0"
+    with pytest.raises(UsageError, match=f"^rename {name}: could be the beginning of an id"):
+        check_new(name, f"rename {name}")

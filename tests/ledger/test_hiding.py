@@ -126,7 +126,7 @@ def test_superseded_runs_do_not_count(machine: Machine) -> None:
         (
             ("--where", "task=sDigit"),
             4,
-            "error: --where: none of 12 runs fulfils the condition in LEDGER\nhint: did you mean task=sDigits?\n",
+            "error: --where: none of 12 runs meets the condition in LEDGER\nhint: did you mean task=sDigits?\n",
         ),
         (("--where", "sed=1"), 2, "error: --where, column 1: unknown name 'sed'\nhint: did you mean 'seed'?"),
     ],
@@ -258,13 +258,13 @@ def shared(tmp_path: Path, postgres: PrivateServer) -> Iterator[Machine]:
 @pytest.mark.slow
 def test_on_a_server_only_ones_own_instances_are_hidden(shared: Machine) -> None:
     plain, smoke = names(shared)
-    said = shared.run("ledger", "hide", smoke, plain, code=2).stderr
-    assert said == f"error: instance {plain}: was requested by ann\nhint: add --all-users, if they agree\n"
+    said = shared.run("ledger", "hide", smoke, plain, code=1).stderr
+    assert said == f"error: instance {plain}: belongs to ann\nhint: ask them first; with --all-users, it is done\n"
     assert hidden(shared) == []
     left_alone = f"left alone: {plain} of ann; --all-users takes these too\n"
     assert done(shared, "--where", "task=sDigits") == (f"hidden: {smoke}\n", left_alone)
     assert done(shared, "--where", "task=sDigits", "--all-users") == (f"hidden: {plain}\nhidden already: {smoke}\n", "")
-    assert shared.run("ledger", "hide", plain, "--undo", code=2).stderr.startswith(f"error: instance {plain}: was req")
+    assert shared.run("ledger", "hide", plain, "--undo", code=1).stderr.startswith(f"error: instance {plain}: was req")
     assert done(shared, plain, "--undo", "--all-users") == (f"shown again: {plain}\n", "")
 
 

@@ -465,17 +465,17 @@ def test_runs_are_exported_with_the_named_instances_alone(there: Machine) -> Non
         (
             ["--where", "ladder=lrv"],
             4,
-            "error: --where: none of 11 runs fulfils the condition in LEDGER\nhint: did you mean ladder=lru?\n",
+            "error: --where: none of 11 runs meets the condition in LEDGER\nhint: did you mean ladder=lru?\n",
         ),
         (
             ["--where", "instance=sDigit and seed=77"],
             4,
-            "error: --where: none of 11 runs fulfils the condition in LEDGER\nhint: did you mean instance=sDigits?\n",
+            "error: --where: none of 11 runs meets the condition in LEDGER\nhint: did you mean instance=sDigits?\n",
         ),
         (
             ["--instance", "npDigits", "--where", "seed=77"],
             4,
-            "error: --instance npDigits --where seed=77: none of 1 run fulfils the condition in LEDGER\n"
+            "error: --instance npDigits --where seed=77: none of 1 run meets the condition in LEDGER\n"
             "hint: lrurun runs lists the runs\n",
         ),
         (

@@ -491,6 +491,7 @@ def test_the_folder_of_a_run_that_was_queued_again_meanwhile_stays(filled: Machi
     assert removal.selection == OTHER
     assert (filled.runs / again.id / "1" / "log.txt").exists()
     assert len(list(filled.runs.glob("[0-9a-f]*"))) == 4 + 1
+    assert (filled.runs / "ladders" / f"{instance.key}.json").exists()
 
 
 @pytest.mark.slow
@@ -770,8 +771,7 @@ def test_runs_of_other_users_need_all_users(served: Machine) -> None:
     raw(served.ledger, "UPDATE stored_attempts SET user_name = 'bob' WHERE n = 1")
     before = dump(served.ledger)
     assert served.run(*FORGET, OTHER, "--yes", code=1).stderr == (
-        "error: 3 runs are of other users (bob, ann)\n"
-        "hint: ask them; --all-users forgets what others have trained too\n"
+        "error: 3 runs: belong to bob, ann\nhint: ask them first; with --all-users, it is done\n"
     )
     assert dump(served.ledger) == before
     served.run(*FORGET, OTHER, "--yes", "--all-users")
@@ -847,7 +847,7 @@ def test_files_in_a_store_are_removed(machine: Machine, tmp_path: Path, monkeypa
     assert len(list((store / "ladders").iterdir())) == 1
 
 
-def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine) -> None:
+def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine, monkeypatch) -> None:
     from lrurun.config.programs import digest_of
     from lrurun.runner.program_files import ProgramSnapshot
 
@@ -865,6 +865,23 @@ def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine)
     raw(machine.ledger, f"{of_program} WHERE task = 'npDigits'")
     machine.run(*FORGET, "--where", "task=npDigits and seed=0", "--yes")
     assert (snapshot.path / "train.py").exists()
+    again = machine.copy(machine.folder.with_name("again"))
+
+    def stop(*arguments: Any) -> bool:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forgetting, "_remove_files", stop)
+        with pytest.raises(Killed):
+            again.run(*FORGET, OTHER, "--yes")
+    raw(again.ledger, "INSERT INTO documents (sha256, text) VALUES ('one', ?)", text)
+    raw(again.ledger, f"{of_program} WHERE task = 'sDigits'")
+    places = paths.Places(ledger=again.ledger, runs=again.runs, data=again.folder)
+    with Ledger.open(again.ledger) as ledger:
+        assert len(forgetting.go_on(ledger, places)) == 1
+    assert (again.runs / snapshot.path.relative_to(snapshot.path.parents[1]) / "train.py").exists(), (
+        "it is needed again"
+    )
     machine.run(*FORGET, OTHER, "--yes")
     assert not snapshot.path.exists()
 

@@ -27,7 +27,6 @@ from lrurun.session.publication import crate
 from tests.harness import imported, plug_ins, programs, ro_crate
 from tests.harness.environments import ENVIRONMENT, train
 from tests.harness.machine import Machine, small_files, wait_for
-from tests.harness.plug_ins import AVERAGES, LADDER, forget
 from tests.harness.plug_ins import forgotten as forgotten
 from tests.harness.results import fill
 from tests.harness.servers import PrivateServer
@@ -97,7 +96,7 @@ def test_a_record_has_everything_and_is_read_back(ladder: Machine, record: Path,
     out = Path(shutil.copytree(record, tmp_path / "out"))
     said = (record.parent / "said.txt").read_text()
     assert re.sub(r"[\d.]+ MB", "N MB", said) == (
-        "it names people, machines or folders (analytical-engine, /home/ada, ada); --anonymous replaces them\n"
+        "it names people, machines or folders (analytical-engine, /home/ada/work, ada); --anonymous replaces them\n"
         "wrote OUT: 8 runs of 2 instances, 35 files with N MB; README.md says how to check and read it\n"
     )
     assert {*checked(out)} == {
@@ -265,6 +264,114 @@ def test_an_anonymous_record_names_nobody(ladder: Machine, tmp_path: Path) -> No
     assert "Names of people, machines and folders were replaced." in (out / "README.md").read_text()
 
 
+@pytest.mark.slow
+def test_an_anonymous_record_names_nobody_anywhere(machine: Machine, tmp_path: Path) -> None:
+    """Names in each form and each place in which a ledger may have them."""
+    train(
+        machine.ledger,
+        "tanh-rnn",
+        ["done", "done", "failed"],
+        environments=(
+            {**ENVIRONMENT, "folder": "/scratch/babbage"},
+            {**ENVIRONMENT, "origin": {"place": "https://mill.lab.example/x", "files": {"/gpfs/users/noel/a.py": "x"}}},
+        ),
+    )
+    train(machine.ledger, "linear-rnn", ["done"] * 2)
+    forms = (
+        ("file:///home/ada/x.csv", "file:///folder-N/x.csv"),
+        ("sqlite:////home/ada/m.db", "sqlite:///folder-N/m.db"),
+        ("analytical-engine:/home/ada/runs", "host-N:/folder-N/runs"),
+        ("sftp://ada@analytical-engine/home/ada/runs", "sftp:///folder-N/runs"),
+        ("s3://engine-bucket/ada/runs", "s3:///folder-N/runs"),
+        ("C:\\Users\\ada\\my work\\x.py", "/folder-N/x.py"),
+        ("C:\\\\Users\\\\ada\\\\x.py", "/folder-N/x.py"),
+        ("D:/Users/ada/x.py", "D:/folder-N/x.py"),
+        ("\\\\lovelace-nas\\share\\x.py", "/folder-N/x.py"),
+        ('File "/home/ada/my work/train.py", line 3', 'File "/folder-N/train.py", line 3'),
+        ("ada@lab.example wrote", "user-N wrote"),
+        ("git@git.lab.example:ada/project.git", "user-N"),
+        ("on analytical-engine.lab.example, rank 0", "on host-N, rank 0"),
+        ("~ada/x", "~user-N/x"),
+        ("see https://arxiv.org/abs/2303.06349", "see https://arxiv.org/abs/2303.06349"),
+        ("a ratio of 1/2 and/or 3/4", "a ratio of 1/2 and/or 3/4"),
+    )
+    run = next(run["id"] for run in machine.json("runs")["runs"] if run["seed"] == 0)
+    failed = next(run["id"] for run in machine.json("runs")["runs"] if run["state"] == "failed")
+    for form, _ in forms:
+        machine.run("mark", run, "--note", form)
+    machine.run("mark", run, "--tag", "ada")
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+        connection.execute("UPDATE stored_attempts SET host = 'analytical-engine', user_name = 'ada'")
+        error = 'Traceback:\n  File "/home/ada/my work/train.py", line 3\nOSError: no C:\\Users\\ada\\x.npy'
+        connection.execute("UPDATE stored_runs SET error = ? WHERE id = ?", (error, failed))
+        payload = {"task": "slurm:1", "start": 0, "host": "difference-engine.lab.example"}
+        connection.execute(
+            "INSERT INTO events (ladder, time, kind, text, payload) VALUES (1, 0, 'node', ?, ?)",
+            ("slurm:1, start 0, on difference-engine.lab.example", json.dumps(payload)),
+        )
+        connection.commit()
+    machine.run("ledger", "forget", "--where", "seed=1", "--why", "the disk of ada was full", "--yes")
+    out = tmp_path / "out"
+    done = machine.run(*EXPORT, str(out), "--anonymous")
+    assert "still named" not in done.stderr, done.stderr
+    checked(out)
+    known = (
+        "ada",
+        "engine",
+        "babbage",
+        "noel",
+        "mill",
+        "lab.example",
+        "lovelace",
+        "/home",
+        "Users",
+        str(machine.folder),
+    )
+    for path in (path for path in out.rglob("*") if path.is_file()):
+        for name in known:
+            found = re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])".encode(), path.read_bytes())
+            assert found is None, (path, name)
+    with contextlib.closing(sqlite3.connect(out / "ledger.db")) as connection:
+        notes = [text for (text,) in connection.execute("SELECT text FROM events WHERE kind = 'note' ORDER BY id")]
+        assert connection.execute("SELECT name FROM tags").fetchall() == [("user-1",)]
+        assert connection.execute("SELECT files, finished_at IS NULL, why FROM removals").fetchall() == [
+            (None, 0, "the disk of user-1 was full")
+        ]
+    assert [re.sub(r"(user|host|folder)-\d+", r"\1-N", note) for note in notes] == [after for _, after in forms]
+    other = Machine(tmp_path / "other")
+    other.run("ledger", "merge", str(out))
+    assert "no problems" in other.run("ledger", "check").stdout
+
+
+def test_names_that_stay_are_named(machine: Machine, tmp_path: Path) -> None:
+    """In the name of an instance and of a file, in any case, and in the files that name these."""
+    fill(machine.ledger, "npDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
+    machine.run("ledger", "rename", "npDigits-smoke", "Ada_wide")
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+        connection.execute("UPDATE stored_attempts SET user_name = 'ada'")
+        connection.commit()
+    done = machine.run(*EXPORT, str(tmp_path / "out"), "--anonymous")
+    warned = re.findall("still named in (.*): (?:here, )?ada$", done.stderr, re.MULTILINE)
+    assert {"ledger.db", "README.md", "ro-crate-metadata.json"} <= {*warned}
+    instance = tmp_path / "out/instances/Ada_wide"
+    below = [path.relative_to(tmp_path / "out").as_posix() for path in instance.rglob("*") if path.is_file()]
+    assert {*below} <= {*warned}
+    readme = (tmp_path / "out/README.md").read_text()
+    for path in warned:
+        assert f"- `{path}`" in readme
+    checked(tmp_path / "out")
+
+
+def test_a_copy_of_a_part_and_a_record_do_not_say_where_removed_files_were(machine: Machine) -> None:
+    train(machine.ledger, "tanh-rnn", ["done"] * 3)
+    machine.run("ledger", "forget", "--where", "seed=2", "--yes")
+    machine.run("ledger", "backup", "--instance", "npDigits-smoke", "--out", "part.db")
+    machine.run(*EXPORT, "out")
+    for file in ("part.db", "out/ledger.db"):
+        with contextlib.closing(sqlite3.connect(machine.folder / file)) as connection:
+            assert connection.execute("SELECT files, finished_at > 0 FROM removals").fetchall() == [(None, 1)], file
+
+
 def scores(machine: Machine) -> Any:
     rows = machine.json("report", *SMOKE)["rows"]
     return [(row["rung"], row["n"], row["mean"], row["verdict"], row["runs"]) for row in rows]
@@ -284,7 +391,7 @@ def test_refusals_change_nothing(ladder: Machine, machine: Machine, tmp_path: Pa
             f"no/where: the folder {tmp_path}/no does not exist\nhint: create it: mkdir -p {tmp_path}/no",
         ),
         (("x", "--instance", "npDigit-smoke"), 4, "'npDigit-smoke'"),
-        (("x", "--where", "seed>100"), 4, "--where: none of 8 runs fulfils the condition"),
+        (("x", "--where", "seed>100"), 4, "--where: none of 8 runs meets the condition"),
         (("x", "--author", "Ada (0000-0002-1825)"), 2, "expected an ORCID of 16 digits in parentheses"),
         (("x", "--author", " "), 2, "--author: expected a name, found none"),
         (("x", "--author", "Ada", "--anonymous"), 2, "--author and --anonymous exclude each other"),
@@ -359,7 +466,7 @@ def test_zip_files_that_cannot_be_unpacked_are_no_bug(machine: Machine, tmp_path
         ("a new compression", changed(10, b"\x63"), "cannot be unpacked here: That compression method is not "),
         ("two ledgers", bytes(packed("ledger.db", "ledger.db")), "has 2 files ledger.db in it"),
         ("a folder", bytes(packed("ledger.db/")), "has no ledger.db in it"),
-        ("in a folder", bytes(packed("a/ledger.db", "a/b")), "in it\nhint: it has a/ledger.db: unpack it, and name the folder a"),
+        ("in a folder", bytes(packed("a/ledger.db", "a/b")), "hint: it has a/ledger.db: unpack it, and name the "),
     ):  # fmt: skip
         (other.folder / "x.zip").write_bytes(archive)
         found = other.run("ledger", "merge", "x.zip", code=5).stderr
@@ -549,17 +656,17 @@ def test_the_files_of_a_program_are_those_that_ran(machine: Machine) -> None:
 
 @pytest.mark.slow
 def test_the_files_of_plug_ins_are_those_that_ran(machine: Machine) -> None:
-    forget()
+    plug_ins.forget()
     file = machine.folder / "averages.py"
-    file.write_text(AVERAGES)
-    (machine.folder / "averages.toml").write_text(LADDER)
+    file.write_text(plug_ins.AVERAGES)
+    (machine.folder / "averages.toml").write_text(plug_ins.LADDER)
     machine.run("ladder", "sDigits", "--profile", "smoke", "--ladder", "averages.toml", "--seeds", "1", "--jobs", "1")
-    forget()
+    plug_ins.forget()
     machine.run(*EXPORT, "first")
     [folder] = (machine.folder / "first/instances").iterdir()
-    assert (folder / "averages.py").read_text() == AVERAGES
+    assert (folder / "code/averages.py").read_text() == plug_ins.AVERAGES
     assert (folder / "report.txt").read_text().count("averages") > 1
-    file.write_text(f"{AVERAGES}# later\n")
+    file.write_text(f"{plug_ins.AVERAGES}# later\n")
     assert "warning: not in second: " in machine.run(*EXPORT, "second").stderr
     assert not list((machine.folder / "second").rglob("averages.py"))
     for name in ("first", "second"):

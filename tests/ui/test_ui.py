@@ -176,7 +176,7 @@ def test_the_table_of_runs_is_what_its_address_says(filled: Machine, view: View)
     assert 'value="test/accuracy&gt;0.55"' in page
     assert page.count(" checked") == 2
     assert "4 of 8 runs" in words(page)
-    assert "None of 8 runs fulfils the condition." in words(view.page("/runs?where=seed>7"))
+    assert "None of 8 runs meets the condition." in words(view.page("/runs?where=seed>7"))
     assert "page 1 of" not in page
 
 

@@ -17,7 +17,8 @@ from lrurun.studies.machinery import reporting, study_pages
 
 if TYPE_CHECKING:
     from lrurun.paths import Places
-    from lrurun.report.figures.figures import Figure, Width
+    from lrurun.report.figures.figures import Figure
+    from lrurun.report.widths import Width
     from lrurun.session.training_options import TrainingOptions
     from lrurun.studies.machinery.planning import StudyPlan
     from lrurun.studies.machinery.reporting import StudyReport

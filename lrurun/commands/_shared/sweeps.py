@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from lrurun import console
+from lrurun import console, paths
 from lrurun.commands._shared.report_output import Shown
 from lrurun.errors import NotFoundError, UsageError, plural
 from lrurun.instances.requests import LadderRequest
@@ -99,17 +99,25 @@ def write_report(
     request: LadderRequest,
     by: Sequence[str],
     show: Shown,
+    instance: str | None = None,
 ) -> None:
-    """Prints the table of the instances that are the requested one but for the settings `by`.
+    """Prints the table of the instances that are the requested or named one but for the settings `by`.
 
     Raises:
         UsageError, NotFoundError: as `swept_table`.
     """
-    with swept_table(places, request, by, show) as (report, _, ledger):
+    with swept_table(places, request, by, show, instance) as (report, _, ledger):
         show.write(report, ledger)
 
 
-def write_choice(places: Places, request: LadderRequest, by: Sequence[str], show: Shown, seeds: int) -> None:
+def write_choice(
+    places: Places,
+    request: LadderRequest,
+    by: Sequence[str],
+    show: Shown,
+    seeds: int,
+    instance: str | None = None,
+) -> None:
     """Prints the comparison of the rungs at the values that validation chooses for them.
 
     Args:
@@ -118,11 +126,11 @@ def write_choice(places: Places, request: LadderRequest, by: Sequence[str], show
     Raises:
         UsageError, NotFoundError: as `swept_instances`; or the values have no seed in common.
     """
-    with swept_instances(places, request, by) as sweep:
+    with swept_instances(places, request, by, instance) as sweep:
         choice = sweep.choice(seeds)
         rungs = show.rung_names(sweep.plan.ladder)
-        report = choice.report(request, rungs, with_unbeaten=show.style.plain)
-        structs.replace(show, request=request).write(report, sweep.ledger)
+        report = choice.report(sweep.request, rungs, with_unbeaten=show.style.plain)
+        structs.replace(show, request=sweep.request).write(report, sweep.ledger)
 
 
 @contextmanager
@@ -131,12 +139,14 @@ def swept_table(
     request: LadderRequest,
     by: Sequence[str],
     show: Shown | None = None,
+    instance: str | None = None,
 ) -> Iterator[tuple[SweptReport, planning.Plan, Ledger]]:
     """The table of the instances that are the requested one but for the settings `by`, the plan of the requested one,
     and the open ledger.
 
     Args:
         show: which rungs; None for all.
+        instance: the name of an instance in place of the request.
 
     Raises:
         UsageError: one of these is among the values of `--set`.
@@ -144,7 +154,7 @@ def swept_table(
     """
     from lrurun.report.tables.swept_table import build
 
-    with swept_instances(places, request, by) as sweep:
+    with swept_instances(places, request, by, instance) as sweep:
         rungs = None if show is None else show.rung_names(sweep.plan.ladder)
         yield build(sweep.ledger, sweep.plan, sweep.instances, sweep.by, rungs), sweep.plan, sweep.ledger
 
@@ -153,6 +163,8 @@ class SweptInstances(Struct, frozen=True):
     """The instances that are a requested one but for some settings, in an open ledger."""
 
     ledger: Ledger
+    request: LadderRequest
+    """The request for the one that has no value of these settings."""
     plan: planning.Plan
     """The plan of the requested one."""
     by: Sequence[str]
@@ -172,8 +184,13 @@ class SweptInstances(Struct, frozen=True):
 
 
 @contextmanager
-def swept_instances(places: Places, request: LadderRequest, by: Sequence[str]) -> Iterator[SweptInstances]:
+def swept_instances(
+    places: Places, request: LadderRequest, by: Sequence[str], instance: str | None = None
+) -> Iterator[SweptInstances]:
     """The instances that are the requested one but for the settings `by`.
+
+    Args:
+        instance: the name of one of them, in place of the request; its documents are as they were when it was run.
 
     Raises:
         UsageError: one of these is among the values of `--set`.
@@ -186,12 +203,32 @@ def swept_instances(places: Places, request: LadderRequest, by: Sequence[str]) -
     for path in request.sets:
         if path in by:
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
-    command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
     with opening.read(places) as ledger:
-        plan = request.plan_in(ledger)
+        if instance is not None and ledger.exists:
+            request, plan = _without(ledger, instance, by)
+        elif instance is None:
+            plan = request.plan_in(ledger)
+        command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
         if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
-                f"run: {command}",
+                f"run: {command}" if instance is None else "name one with --ledger PATH",
             )
-        yield SweptInstances(ledger, plan, by, find(ledger, plan, by, command), command)
+        yield SweptInstances(ledger, request, plan, by, find(ledger, plan, by, command), command)
+
+
+def _without(ledger: Ledger, name: str, by: Sequence[str]) -> tuple[LadderRequest, planning.Plan]:
+    """The request and the plan of the named instance without its values of the settings `by`."""
+    from lrurun.instances import requests
+    from lrurun.report.tables import loaded_instance
+
+    instance = ledger.ladder(name)
+    plan = loaded_instance.of_instance(ledger, instance).plan
+    sets = {path: value for path, value in instance.spec.set.items() if path not in by}
+    recorded = [] if plan.kind == "imported" else requests.recorded(ledger, instance, LadderRequest)
+    task = instance.task if instance.task in paths.names("recipes") else plan.recipe.path
+    ladder = instance.name if instance.name in paths.names("ablations") else plan.ladder.path
+    if recorded:
+        task, ladder = recorded[-1].task, recorded[-1].ladder
+    request = LadderRequest(task=task, ladder=ladder, profile=instance.profile, tune=instance.spec.tune, sets=sets)
+    return request, plan.with_sets(sets)

@@ -308,9 +308,9 @@ def merge(
     if merged.back:
         console.say(f"forgotten before, and back: {plural(merged.back, 'run')}")
     if merged.hidden:
-        console.say(
-            f"hidden here as in {other}: {', '.join(merged.hidden)}; lrurun ledger hide NAME --undo shows it again"
-        )
+        from lrurun.instances import phrases
+
+        console.say(f"hidden here as in {other}: {', '.join(merged.hidden)}; {phrases.show_again()}")
     if merged.held:
         console.warn(f"finished there and running here: {plural(merged.held, 'run')}; merge again later")
     return 0

@@ -116,7 +116,7 @@ def forget(
         Optional[str], typer.Option("--why", metavar="TEXT", help="The reason, which is kept, and shown by reports.")
     ] = None,
     keep_shared: Annotated[
-        bool, typer.Option("--keep-shared", help="Leave runs that other instances have too to these.")
+        bool, typer.Option("--keep-shared", help="Leave runs in place that other instances have too.")
     ] = False,
     all_users: Annotated[
         bool, typer.Option("--all-users", help="Also runs that other users of the server have trained.")
@@ -232,7 +232,6 @@ def _left(ledger: Ledger, instances: list[str] | tuple[str, ...], continued: lis
     Raises:
         NotFoundError: there is no such instance.
     """
-    from lrurun.ledger.times import when
     from lrurun.session import forgetting
 
     keys = {removal.key for removal in continued}
@@ -241,16 +240,10 @@ def _left(ledger: Ledger, instances: list[str] | tuple[str, ...], continued: lis
         try:
             ledger.ladder(name)
             left.append(name)
-        except NotFoundError as error:
+        except NotFoundError:
             removal = forgetting.forgotten_by(ledger, name)
-            if removal is None:
+            if removal is None or removal.key not in keys:
                 raise
-            if removal.key not in keys:
-                who = f" by {removal.user}" if removal.user else ""
-                raise NotFoundError(
-                    f"{error.message}: it was forgotten at {when(removal.time)}{who}",
-                    "lrurun ledger forgotten lists what was forgotten, and why",
-                ) from None
     return left
 
 
@@ -358,7 +351,7 @@ def forgotten(context: typer.Context, json: Json = False) -> int:
     from lrurun.session import forgetting
 
     places: Places = context.obj.places
-    with opening.read(places) as ledger:
+    with opening.existing(places) as ledger:
         removals = ledger.removals()
         if json:
             output.write_json(Removals([_removal(ledger, removal) for removal in removals]))

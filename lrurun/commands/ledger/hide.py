@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from lrurun import console
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import Json, Where, complete_instances
+from lrurun.commands._shared.options import AllUsers, Json, SomeInstances, Where
 from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.errors import UsageError
 
@@ -20,19 +20,10 @@ from lrurun.errors import UsageError
 @exclusive("instances", "where")
 def hide(
     context: typer.Context,
-    instances: Annotated[
-        Optional[list[str]],
-        typer.Argument(
-            metavar="INSTANCE ...",
-            help="Short names or ids of ladder instances, as lrurun status shows them.",
-            autocompletion=complete_instances,
-        ),
-    ] = None,
+    instances: SomeInstances = None,
     where: Where = None,
     undo: Annotated[bool, typer.Option("--undo", help="Show them in lists again.")] = False,
-    all_users: Annotated[
-        bool, typer.Option("--all-users", help="On a server: also what other users have requested.")
-    ] = False,
+    all_users: AllUsers = False,
     json: Json = False,
 ) -> int:
     """Leave instances out of lists: status, ui, report --all, the map, resume without a name.

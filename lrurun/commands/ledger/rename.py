@@ -9,7 +9,6 @@ from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import AllUsers, GivenName, InstanceName, Json
 from lrurun.commands._shared.rules import examples
-from lrurun.errors import UsageError
 from lrurun.session import opening
 
 
@@ -46,9 +45,7 @@ def rename(
     with opening.change(context.obj.places) as ledger:
         known = ledger.ladder(instance)
         if ledger.database.is_shared and not all_users and known.user not in (None, owner.user()):
-            raise UsageError(
-                f"rename {known.short_name}: is an instance of {known.user}", "--all-users renames those of others too"
-            )
+            raise owner.belongs_to_others(f"instance {known.short_name}", [str(known.user)])
         renamed = ledger.rename(known.key, new)
         run_files.keep_ladder(ledger, context.obj.places.runs, known.key)
     if json:

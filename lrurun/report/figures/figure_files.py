@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-    from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, Scale, Width
+    from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, Scale
+    from lrurun.report.widths import Width
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,8 +17,6 @@ import numpy as np
 from msgspec import Struct, structs
 
 Scale = Literal["linear", "log"]
-Width = Literal["column", "page"]
-"""What a figure is as wide as: one column of a paper, or both and the whole page."""
 
 Style = Literal["line", "marked", "dashed", "thin", "points", "rings", "crosses", "better", "worse", "open"]
 

@@ -11,9 +11,10 @@ from typing import Any
 from msgspec import structs
 
 from lrurun.console import clean
-from lrurun.report.formats.paper_style import PageWidth, PaperStyle
+from lrurun.report.formats.paper_style import PaperStyle
 from lrurun.report.tables.content import ON_PAGE, ReportContent, sentence
 from lrurun.report.tables.paper_tables import PaperTable, pages
+from lrurun.report.widths import Width
 from lrurun.table import Column, narrowed
 
 _HEAD = r"% Needs \usepackage{booktabs} and \usepackage{graphicx} in the preamble; \input this file where it belongs."
@@ -74,7 +75,7 @@ def _caption(style: PaperStyle, first: Sequence[str], others: Sequence[str] = ()
 
 # Tables for a paper
 
-WIDTHS: dict[PageWidth, float] = {"column": 229.0, "page": 345.0}
+WIDTHS: dict[Width, float] = {"column": 229.0, "page": 345.0}
 """Points that a table has: a column of a page in two columns, and the text of a page, of the class article."""
 _SIZES = (("", 1.0), (r"\small", 0.925), (r"\footnotesize", 0.85), (r"\scriptsize", 0.8))
 """The command of a size of type -> how wide its letters are, as a share of those of ten points."""
@@ -114,7 +115,7 @@ def paper_table(table: PaperTable, style: PaperStyle, *, table_only: bool = Fals
     )
 
 
-_LETTERS_OF_A_LINE: dict[PageWidth, int] = {"column": 25, "page": 48}
+_LETTERS_OF_A_LINE: dict[Width, int] = {"column": 25, "page": 48}
 """About how many letters a line of a column of sentences has."""
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 from msgspec import Struct
 
 from lrurun.errors import UsageError, nearest_hint
+from lrurun.report.widths import Width
 
 TABLES = ("ablation", "claims", "map")
 """The tables of a report: its rungs, its claims, tasks by rungs."""
-PageWidth = Literal["column", "page"]
 
 
 class PaperStyle(Struct, frozen=True, kw_only=True):
@@ -24,7 +23,7 @@ class PaperStyle(Struct, frozen=True, kw_only=True):
     """LaTeX in place of the first sentence of the caption."""
     label: str = ""
     """The label, in place of ours."""
-    width: PageWidth = "column"
+    width: Width = "column"
     tables: tuple[str, ...] = ()
     """Of `TABLES`; empty: what the report always has."""
 

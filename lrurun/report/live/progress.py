@@ -19,7 +19,17 @@ from lrurun.data import tasks
 from lrurun.errors import plural
 from lrurun.judging.scores import ACCURACY, ScoreForm, number, of_instance, of_task
 from lrurun.ledger import owner
-from lrurun.ledger.values import FINISHED, STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
+from lrurun.ledger.values import (
+    FINISHED,
+    REMOVED,
+    STATES,
+    Attempt,
+    LadderInstance,
+    RemainingWork,
+    RemovalKind,
+    Run,
+    StateSummary,
+)
 from lrurun.report import devices
 from lrurun.table import KEPT, Column, Table
 
@@ -62,6 +72,10 @@ class RungProgress(Struct, frozen=True, kw_only=True):
         return self.counts.get("diverged", 0) + self.counts.get("done", 0) - self.scored
 
 
+REMAINING = ("queued", "running", "interrupted")
+"""The states of runs that remain: a failed one is only tried again on request."""
+
+
 class LadderProgress(Struct, frozen=True, kw_only=True):
     """A ladder instance at one moment."""
 
@@ -81,7 +95,9 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     active_at: float
     """When a run of it was last created or finished; without runs, when it was requested first."""
     finished_at: float | None
-    """When the last of its finished runs ended."""
+    """When the last of its runs ended; None while runs remain."""
+    removed: Mapping[RemovalKind, int] = MappingProxyType({})
+    """How many runs it had that were forgotten, or left out of this copy, and are not back."""
 
     @property
     def total(self) -> int:
@@ -97,7 +113,7 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
         """Whether runs of it remain; nothing remains of an import, and a failed run is only tried again on request."""
         if self.ladder.kind == "imported":
             return False
-        return any(self.counts.get(state) for state in ("queued", "running", "interrupted"))
+        return any(self.counts.get(state) for state in REMAINING)
 
 
 def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
@@ -133,8 +149,18 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
         active_at=max([ladder.created_at, *(at for s in summaries for at in (s.created_at, s.finished_at or 0.0))]),
-        finished_at=max((s.finished_at for s in summaries if s.finished_at is not None), default=None),
+        finished_at=None
+        if ladder.kind != "imported" and any(counts[state] for state in REMAINING)
+        else max((s.finished_at for s in summaries if s.finished_at is not None), default=None),
+        removed=_removed(ledger, ladder),
     )
+
+
+def _removed(ledger: Ledger, ladder: LadderInstance) -> dict[RemovalKind, int]:
+    runs: dict[RemovalKind, set[str]] = {}
+    for run in ledger.removed_from(ladder.key):  # a run in several rungs counts once
+        runs.setdefault(run.kind, set()).add(run.run)
+    return {kind: len(ids) for kind, ids in runs.items()}
 
 
 class SweepProgress(Struct, frozen=True, kw_only=True):
@@ -464,7 +490,13 @@ def requester(ladder: LadderInstance) -> str:
 def summary(progress: LadderProgress) -> str:
     """`12 of 24 done, 2 running, 10 queued, at least 1:20 left`; no time left is known while a worker does not
     advance."""
-    return _summary(progress.counts, progress.ladder, progress.silent, progress.eta_seconds)
+    text = _summary(progress.counts, progress.ladder, progress.silent, progress.eta_seconds)
+    return ", ".join(filter(None, [text, removed(progress)]))
+
+
+def removed(progress: LadderProgress) -> str:
+    """How many of its runs were removed, as in "9 left out of this copy, 1 forgotten"; empty if none was."""
+    return ", ".join(f"{count} {REMOVED[kind]}" for kind, count in progress.removed.items())
 
 
 def _summary(

@@ -46,7 +46,7 @@ def heading(ladder: str, task: str) -> str:
 
 def finished(now: LadderProgress) -> str:
     """When the last run ended, to the minute; empty while runs remain."""
-    time = None if now.is_unfinished else when(now.finished_at)
+    time = when(now.finished_at)
     return "" if time is None else f"{time[:10]} {time[11:16]}"
 
 
@@ -172,6 +172,7 @@ def _table(folded: Sequence[LadderProgress]) -> Table:
         Column(name="finished (UTC)", cell=finished, right=False, priority=2, narrower=day_and_time),
         Column(name="best on validation", cell=lambda now: clean(progress.best_score(now)), right=False),
         Column(name="not done", cell=progress.not_done, right=False),
+        Column(name="removed", cell=progress.removed, right=False),
         Column(name="requested by", cell=lambda now: clean(progress.requester(now.ladder)), right=False, priority=4),
     )
     shown = tuple(column for column in columns if column.name == "instance" or any(map(column.cell, folded)))

@@ -114,7 +114,7 @@ def collect(
     Raises:
         NotFoundError: there is none.
     """
-    from lrurun.instances import documents, lookup
+    from lrurun.instances import documents, lookup, phrases
     from lrurun.report.tables import loaded_instance
 
     reports, notes, differing, hidden = [], [], [], []
@@ -152,7 +152,7 @@ def collect(
         if differing or ladders:
             hint = f"{_meant(ledger.ladders(ladder.name), request)}this ledger has: {_some(differing or list(ladders))}"
         if hidden:
-            hint = f"hidden: {_some(hidden)}; lrurun ledger hide NAME --undo shows it again"
+            hint = f"hidden: {_some(hidden)}; {phrases.show_again()}"
         raise NotFoundError(f"{requested}: on no task of this ledger", hint)
     if differing:
         notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(differing)}")

@@ -13,7 +13,7 @@ from lrurun.errors import plural
 from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
-from lrurun.ledger.values import RemovedRun
+from lrurun.ledger.values import REMOVED, RemovedRun
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
@@ -73,11 +73,8 @@ def _notes(report: LadderReport) -> list[Remark]:
 
 
 _AGAIN = "again"
-_REMOVED = {
-    "forgotten": "forgotten{by}",
-    "left out": "left out of this copy{by}",
-    _AGAIN: "forgotten{by} and trained again",
-}
+_WORDS: dict[str, str] = {kind: f"{words}{{by}}" for kind, words in REMOVED.items()}
+_WORDS[_AGAIN] = "forgotten{by} and trained again"
 """The kind of a removal -> in a sentence, after "2 runs were"."""
 
 
@@ -102,7 +99,7 @@ def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun], by: str = "
     """The beginning of a sentence, for example "2 runs were forgotten". A run in several rungs counts once."""
     count = len({run.run for run in runs})
     noun = plural(count, "tuning run" if stage == "tune" else "run")
-    return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind].format(by=by)}"
+    return f"{noun} {'was' if count == 1 else 'were'} {_WORDS[kind].format(by=by)}"
 
 
 def removed_cautions(removed: Iterable[RemovedRun], again: Iterable[RemovedRun] = ()) -> list[Caution]:

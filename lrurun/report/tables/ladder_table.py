@@ -234,7 +234,7 @@ def build(
     every = [rung.name for rung in ladder.rungs]
     names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
-    begun = [run for run in removed_runs if run.state != "queued"]  # nobody has seen anything of the others
+    begun = [run for run in removed_runs if run.state != "queued"]  # the others had no result
     gone = Counter(run.rung for run in begun if run.stage == "train")
     rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name, left_out, gone, kind)
     their_claims = tuple(

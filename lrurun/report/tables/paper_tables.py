@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -26,8 +26,6 @@ from lrurun.report.tables.ladder_table import SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import NOTHING, Column, Table
 
-TableKind = Literal["ablation", "claims", "map"]
-"""The tables that LaTeX can have of a report: of rungs, of claims, of tasks by rungs."""
 MARKS = {"helps": "↑", "hurts": "↓", "same runs": "="}
 """The verdict on a change -> its mark; other verdicts have none."""
 _HANGING = {"helps": "⇡", "hurts": "⇣", "same runs": "⁼"}
@@ -69,14 +67,13 @@ def ablation(report: LadderReport, names: Sequence[str] = (), chosen: Table | No
         *_beside(report),
         *_chosen(report),
     ]
-    is_chosen = isinstance(report, ChosenReport)
     title = report.title_of_ladder if isinstance(report, ChosenReport) else report.title
     return PaperTable(
         columns=_of_rungs(report) if chosen is None else chosen.columns,
         rows=report.rows if chosen is None else chosen.rows,
         title=f"{_capital(title)}, on {report.instance.task}.",
         legend=tuple(legend),
-        label=report.instance.anchor() + ("-chosen" if is_chosen else ""),
+        label=report.instance.anchor(ladder_content.chosen_by(report)),
     )
 
 
@@ -87,12 +84,13 @@ def _chosen(report: LadderReport) -> list[str]:
     chosen = [choice for choice in report.choice if choice.seeds]
     if not chosen:
         return []
-    what = _capital(" and ".join(map(in_words, report.by)))
     values = _spanned([choice.among for choice in chosen], "value" if len(report.by) == 1 else "combination")
     seeds = _spanned([len(choice.seeds) for choice in chosen], "seed")
-    return [
-        f"{what} of each variant: chosen on validation among {values} with {seeds}, which no score or test here uses."
-    ]
+    if len({tuple(choice.seeds) for choice in chosen}) == 1:
+        seeds += f" ({', '.join(map(str, chosen[0].seeds))})"
+    settings = _capital(" and ".join(map(in_words, report.by)))
+    how = f"chosen on validation among {values} with {seeds}, which no score or test here uses"
+    return [f"{settings} of each variant: {how}."]
 
 
 def _spanned(counts: Sequence[int], noun: str) -> str:
@@ -186,7 +184,8 @@ def _changes(report: LadderReport, shown: set[str]) -> list[str]:
     elif "verdict" in shown:
         sentences = [f"Arrows: the change to {to}."]
     if shown & {"low", "high"}:
-        sentences.append("From, to: its 95 % interval, not corrected.")
+        interval = "its 95 % interval" if "difference" in shown else f"the 95 % interval of the difference to {to}"
+        sentences.append(f"From, to: {interval}, not corrected.")
     corrected = f"over {plural(report.hypotheses, 'comparison')}"
     if "verdict" in shown:
         return [*sentences, *_legend(report.rows, corrected, _looks(report))]

@@ -79,8 +79,11 @@ def copy(ledger: Ledger, instance: LadderInstance, runs: Path, folder: Path) -> 
 
 
 def unused(name: str, used: Iterable[str]) -> str:
-    """A path that differs from all `used` ones, and is in none of them, on file systems that ignore case too: the name,
-    or the same with a number, as in "model-2.py". Characters are replaced that lists of files and other systems cannot have."""
+    """A path that differs from all `used` ones, and is in none of them, on file systems that ignore case too.
+
+    It is the name, or the same with a number, as in "model-2.py". Characters that lists of files and other systems
+    cannot have are replaced.
+    """
     name = re.sub(r"[\x00-\x1f\x7f\\\ud800-\udfff]", "_", name)
     taken = {part.casefold() for other in used for part in _with_folders(other)}
     files = {other.casefold() for other in used}

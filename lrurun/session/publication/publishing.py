@@ -111,23 +111,28 @@ def _write(ledger: Ledger, part: Part, places: Places, folder: Path, choices: Ch
     more = f" and {len(described) - 1} more" if described[1:] else ""
     title = f"Runs of {described[0].title}{more}" if described else "Runs"
     known = names.all if choices.anonymous else ()
-    remaining = tuple(_remaining(folder, known))
-    (folder / README).write_text(
-        readme.text(
-            title=title,
-            date=date,
-            version=VERSION,
-            license=choices.license,
-            authors=choices.authors,
-            instances=described,
-            names=names,
-            anonymous=choices.anonymous,
-            remaining=[path for path, _ in remaining],
-            checkpoints=(len(sizes), sum(sizes)),
-        ),
-        encoding="utf-8",
-    )
-    _write_crate(folder, title, date, choices, described, trainings, sources)
+    remaining: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    while True:  # the README lists the files that have names, of which it may become one
+        (folder / README).write_text(
+            readme.text(
+                title=title,
+                date=date,
+                version=VERSION,
+                license=choices.license,
+                authors=choices.authors,
+                instances=described,
+                names=names,
+                anonymous=choices.anonymous,
+                remaining=[path for path, _ in remaining],
+                checkpoints=(len(sizes), sum(sizes)),
+            ),
+            encoding="utf-8",
+        )
+        _write_crate(folder, title, date, choices, described, trainings, sources)
+        found = tuple(_remaining(folder, known))
+        if found == remaining:
+            break
+        remaining = found
     _write_sums(folder)
     paths = list(_paths(folder))
     return Record(
@@ -324,10 +329,13 @@ def _paths(folder: Path) -> Iterator[str]:
 
 
 def _remaining(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The files that have some of the names, and which."""
+    """The files that have some of the names, in their paths too, and which."""
     for path in _paths(folder) if names else ():
-        text = (folder / path).read_bytes().decode("utf-8", "replace")
-        if found := published.words_in(text, names):
+        if path == LEDGER:
+            text = "\n".join(published.texts_of(folder / path))
+        else:
+            text = (folder / path).read_bytes().decode("utf-8", "replace")
+        if found := published.words_in(f"{path}\n{text}", names):
             yield path, tuple(found)
 
 
@@ -375,8 +383,9 @@ def _write_crate(
             description=_description(path, documents),
         )
         for path in _paths(folder)
+        if path != crate.METADATA
     ]
-    size = sum(len(_sum_line("0" * 64, path).encode()) for path in (*_paths(folder), crate.METADATA))
+    size = sum(len(_sum_line("0" * 64, path).encode()) for path in (*(file.path for file in listed), crate.METADATA))
     listed.append(crate.CrateFile(path=SUMS, bytes=size, sha256=None, description=_DESCRIPTIONS[SUMS]))
     runs = sum(each.runs for each in described)
     text = crate.render(
