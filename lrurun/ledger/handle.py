@@ -14,8 +14,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger.database import TIMEOUT, Database, implementation
-from lrurun.ledger.database.schema import ladders, metric_keys, runs
+from lrurun.ledger.database.schema import ladders, metric_keys, removals, removed_runs, runs
 from lrurun.ledger.database.sql import among, upsert
+from lrurun.ledger.times import when
 from lrurun.paths import ledger_location
 from lrurun.server import Location
 
@@ -139,6 +140,15 @@ class Handle:
     def _ladder_number(self, connection: Connection, key: str) -> int:
         number = connection.execute(_LADDER_NUMBER, {"key": key}).scalar_one_or_none()
         if number is None:
+            removal = None
+            if removals.name not in self.database.lacking:
+                removal = connection.execute(_FORGOTTEN_WITH, {"key": key}).first()
+            if removal is not None:
+                who = f" by {removal.user}" if removal.user else ""
+                raise NotFoundError(
+                    f"{removal.instance}: it was forgotten at {when(removal.time)}{who}",
+                    "lrurun ledger forgotten lists why; a command that trains it begins it again",
+                )
             raise NotFoundError(f"no ladder instance {key!r} in {self.path}", "see `lrurun status`")
         return int(number)
 
@@ -161,3 +171,13 @@ _RUN_NUMBER = select(runs.c.number).where(runs.c.id == bindparam("id"))
 
 
 _LADDER_NUMBER = select(ladders.c.id).where(ladders.c.key == bindparam("key"))
+
+
+_FORGOTTEN_WITH = (
+    select(removed_runs.c.instance, removals.c.time, removals.c.user)
+    .join(removals, removals.c.id == removed_runs.c.removal)
+    .where(removed_runs.c.ladder_key == bindparam("key"), removals.c.kind == "forgotten")
+    .order_by(removals.c.id.desc())
+    .limit(1)
+)
+"""The newest removal of runs of an instance."""

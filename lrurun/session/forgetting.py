@@ -146,7 +146,7 @@ def _clause(ledger: Ledger, instance: LadderInstance) -> str:
 
 
 def _judged(ledger: Ledger, instance: LadderInstance) -> tuple[str, str] | None:
-    """Two rungs that the ladder compares and that both have results that reports count; None if there are none.
+    """Two rungs that the ladder compares and that both have results, excluded ones among them; None if there are none.
 
     A ladder whose document cannot be read compares every rung with every other one.
     """
@@ -155,7 +155,7 @@ def _judged(ledger: Ledger, instance: LadderInstance) -> tuple[str, str] | None:
     results: dict[str, set[str]] = {}
     for run in ledger.runs(instance.key, states=FINISHED, brief=True):
         for membership in run.memberships:
-            if (membership.ladder_key, membership.stage) == (instance.key, "train") and run.excluded is None:
+            if (membership.ladder_key, membership.stage) == (instance.key, "train"):
                 results.setdefault(membership.rung, set()).add(run.id)
     recorded = documents.find(ledger, instance)
     if recorded is None:
@@ -222,6 +222,19 @@ def check_reason(plan: Plan, why: str | None) -> None:
             "say why: --why TEXT; the reason is kept, and reports show it. lrurun ledger hide takes an instance out of "
             "lists instead, and lrurun mark RUN --exclude WHY a run out of reports",
         )
+
+
+def reasons(ledger: Ledger, plan: Plan, why: str | None) -> str | None:
+    """The reason to record: the user's, and those for which runs that go were excluded, of which no other record stays."""
+    going = {run.id for run in plan.what.runs if run.is_excluded}
+    found: dict[str, int] = {}
+    for exclusion in ledger.exclusions() if going else ():
+        if exclusion.run in going:
+            found[exclusion.why] = found.get(exclusion.why, 0) + 1
+    texts = [
+        f"{plural(count, 'run')} {'was' if count == 1 else 'were'} excluded: {text}" for text, count in found.items()
+    ]
+    return "; ".join([*([why] if why else []), *texts]) or None
 
 
 def _needed(plan: Plan) -> LrurunError:

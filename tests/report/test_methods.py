@@ -69,6 +69,15 @@ def check(machine: Machine, name: str) -> dict[str, Any]:
             assert found == tried
         query = f"SELECT count(DISTINCT r.number) {OF_INSTANCE} AND m.stage = 'tune' AND r.superseded = 0"
         assert facts["tuning"]["runs"] == rows(machine, query, name)[0][0]
+    diverged_tuning = dict(
+        rows(
+            machine,
+            f"""SELECT m.rung, count(*) {OF_INSTANCE} AND m.stage = 'tune' AND r.superseded = 0 AND x.run IS NULL
+            AND r.state = 'diverged' GROUP BY m.rung""",
+            name,
+        )
+    )
+    assert facts.get("diverged tuning", {}).get("diverged_tuning", {}) == diverged_tuning
     if kind == "training":
         path = "SELECT DISTINCT json_extract(d.text, '$.train.{}') " + OF_INSTANCE.replace(
             "WHERE", "JOIN documents d ON d.id = r.config_id WHERE"

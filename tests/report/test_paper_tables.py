@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from lrurun.data.metric import Accuracy
 from lrurun.judging import claims, ranks, sequential
 from lrurun.judging.samples import Scoring
+from lrurun.report.tables import all_tasks, paper_tables
 from tests.harness.machine import Machine
-from tests.harness.reports import rung_runs
+from tests.harness.reports import MINI, build, make_run, make_rung, rung_runs
 from tests.harness.results import fill
 from tests.harness.shared import once
 
@@ -138,6 +140,20 @@ def test_a_map_has_the_tasks_with_bold_and_marks_of_each(filled: Machine) -> Non
     assert cells["exponential"][0] == r"50.6 $\pm$ 0.1\rlap{$^{\downarrow}$}"
     assert cells["gamma-norm"] == ["--", "--"]
     assert "over 10 pairs" in caption(text)
+
+
+def test_a_run_of_two_equal_rungs_is_lost_once() -> None:
+    ladder = structs.replace(MINI, rungs=(make_rung("a"), make_rung("b"), make_rung("c")), claims=())
+    runs = [make_run(f"a{seed}", "a", seed, score) for seed, score in enumerate(LOW)]
+    both = [make_run(f"b{seed}", "b", seed, score) for seed, score in enumerate(HIGH[:11])]
+    both.append(make_run("b11", "b", 11, None, state="diverged"))
+    shared = [
+        structs.replace(run, memberships=[*run.memberships, structs.replace(run.memberships[0], rung="c")])
+        for run in both
+    ]
+    report = all_tasks.build(ladder, [build(ladder, [*runs, *shared], same_as_base={"c"})])
+    assert [row.cells[0].diverged for row in report.rows] == [0, 1, 1]
+    assert "Means leave out 1 seed without a score." in paper_tables.task_map(report).legend
 
 
 # Words

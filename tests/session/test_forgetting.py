@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from lrurun import files, paths
-from lrurun.errors import LrurunError
+from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger.ledger import Ledger
 from lrurun.runner import run_files, storage
 from lrurun.session import forgetting
@@ -299,6 +299,35 @@ def test_a_result_that_comes_while_it_asks_makes_the_runs_evidence(filled: Machi
     assert set(before) < set(runs_of(filled, f"instance={OTHER}"))
     assert filled.json("ledger", "forgotten")["removals"] == []
     assert sorted(filled.json(*command, "--why", "a wrong import")["runs"]) == sorted(before)
+
+
+def test_excluded_results_are_evidence_and_their_reasons_are_kept(filled: Machine) -> None:
+    one_side = "instance=sDigits-smoke and rung=tanh-rnn"
+    filled.run("mark", *runs_of(filled, one_side), "--exclude", "a wrong cable")
+    command = (*FORGET, "--where", one_side, "--yes")
+    refused = filled.run(*command, code=2).stderr
+    assert refused.startswith("error: sDigits-smoke compares tanh-rnn with ring-init: to forget runs of a ladder")
+    filled.run(*command, "--why", "not needed")
+    [removal] = filled.json("ledger", "forgotten")["removals"]
+    assert removal["why"] == "not needed; 2 runs were excluded: a wrong cable"
+
+
+def test_the_reason_of_an_exclusion_is_the_reason_where_none_is_given(filled: Machine) -> None:
+    [run] = runs_of(filled, f"instance={OTHER} and seed=1")
+    filled.run("mark", run, "--exclude", "a wrong cable")
+    filled.run(*FORGET, "--where", f"instance={OTHER} and seed=1", "--yes")
+    [removal] = filled.json("ledger", "forgotten")["removals"]
+    assert removal["why"] == "1 run was excluded: a wrong cable"
+
+
+def test_a_command_that_trains_says_who_has_forgotten_its_instance(filled: Machine) -> None:
+    with Ledger.open(filled.ledger) as ledger:
+        key = ledger.ladder(OTHER).key
+        filled.run(*FORGET, OTHER, "--yes")
+        with pytest.raises(NotFoundError, match=f"{OTHER}: it was forgotten at .* by "):
+            ledger.ladder_file(key)
+        with pytest.raises(NotFoundError, match="no ladder instance 'abc'"):
+            ledger.ladder_file("abc")
 
 
 def test_a_run_that_another_instance_needs_stays(filled: Machine) -> None:

@@ -182,6 +182,7 @@ def forget(
             return 1
         plan = forgetting.looked_again(ledger, plan)
         forgetting.check_reason(plan, why)
+        why = forgetting.reasons(ledger, plan, why)
         with PreparationView(pause=2.0) as view:
             key, finished = forgetting.forget(ledger, places, plan, why, view.update)
         if not json:

@@ -12,6 +12,7 @@ from lrurun.report.methods.wording import Sentence, capital, count, grouped, has
 
 def sentences(evidence: Evidence) -> Iterator[Sentence]:
     yield _total(evidence)
+    yield from _of_tuning(evidence)
     yield from _without_score(evidence)
     yield from _unfinished(evidence)
     yield from _excluded(evidence)
@@ -40,8 +41,19 @@ def _total(evidence: Evidence) -> Sentence:
     return Sentence(about="runs", text=f"{text}.", facts=facts)
 
 
-def _where(evidence: Evidence, runs: Iterable[Run]) -> str:
-    by_rung = evidence.by_rung(runs)
+def _of_tuning(evidence: Evidence) -> Iterator[Sentence]:
+    """The runs that were to choose settings, and diverged."""
+    diverged = [run for run in evidence.tuning if run.state == "diverged" and run.excluded is None]
+    if diverged:
+        many = len(diverged)
+        text = f"Of the {count(len(evidence.tuning), 'run')} that chose settings, {word(many)} diverged "
+        text += f"({_where(evidence, diverged, 'tune')})."
+        facts = {"diverged_tuning": {rung: len(runs) for rung, runs in evidence.by_rung(diverged, "tune").items()}}
+        yield Sentence(about="diverged tuning", text=text, facts=facts)
+
+
+def _where(evidence: Evidence, runs: Iterable[Run], stage: str = "train") -> str:
+    by_rung = evidence.by_rung(runs, stage)
     if len(by_rung) == 1:
         return f"of {next(iter(by_rung))}"
     return listed(f"{word(len(members))} of {rung}" for rung, members in by_rung.items())

@@ -483,7 +483,8 @@ def _map(report: AllTasksReport, *, with_errors: bool, narrower: PaperTable | No
         legend.append(f"Models selected on the test split: {'; '.join(selected)}.")
     if lower := [column.name for column in report.columns if column.score.higher_is_better is False]:
         legend.append(f"Lower is better: {'; '.join(lower)}.")
-    lost = sum(own.ranked - own.n + own.infinite + own.missing for own in every)
+    # a rung with the runs of its base has lost nothing more
+    lost = sum(own.ranked - own.n + own.infinite + own.missing for own in every if not own.same_as_before)
     if lost:
         legend.append(f"Means leave out {plural(lost, 'seed')} without a score.")
     if other := [column.name for column in report.columns if column.instance.data.get("published") == "no"]:
