@@ -10,7 +10,8 @@ from lrurun.instances import phrases
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.ledger.ledger import Ledger
-    from lrurun.ledger.values import InstanceSpec, LadderInstance
+    from lrurun.config.runs import InstanceSpec
+    from lrurun.ledger.values import LadderInstance
 
 
 def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
