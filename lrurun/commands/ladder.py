@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lrurun.commands._shared.options import (
+    CHOICE_SEEDS,
     ChoiceSeeds,
     Choose,
     Decide,
@@ -60,7 +61,7 @@ def ladder(
     set_: Sets = None,
     sweep: Sweeps = None,
     choose: Choose = False,
-    choice_seeds: ChoiceSeeds = 3,
+    choice_seeds: ChoiceSeeds = CHOICE_SEEDS,
     name: NewName = None,
     jobs: Jobs = None,
     pack: Annotated[

@@ -12,6 +12,9 @@ import typer
 from lrurun import console, paths, table
 from lrurun.commands._shared import completing, output
 from lrurun.commands._shared.options import (
+    CHOICE_SEEDS,
+    ChoiceSeeds,
+    Choose,
     ComparedRungs,
     FigureWidth,
     Instance,
@@ -23,7 +26,7 @@ from lrurun.commands._shared.options import (
     TunedInstance,
     choice,
 )
-from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, needs, spelling
 from lrurun.config.settings import parse_sets
 from lrurun.errors import NotFoundError, UsageError, hint_for
 from lrurun.instances.requests import LadderRequest, ladder_or_default
@@ -53,6 +56,9 @@ DATA = (".json", ".csv")
 )
 @excludes("instance", *INSTANCE)
 @excludes("by", "kind", "count", "no_differences")
+@excludes("choose", "metric")
+@needs("choose", "by")
+@needs("choice_seeds", "choose")
 def plot(
     context: typer.Context,
     out: Annotated[
@@ -85,6 +91,8 @@ def plot(
             autocompletion=completing.paths,
         ),
     ] = None,
+    choose: Choose = False,
+    choice_seeds: ChoiceSeeds = CHOICE_SEEDS,
     count: Annotated[
         Optional[int],
         typer.Option(
@@ -143,9 +151,11 @@ def plot(
                 "--by: is about instances of a TASK",
                 "name the task or --instance, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
             )
-        _write(
-            _figure_by(places, request, by, metric or (), instance, plain=plain), out, suffix, plain=plain, width=width
-        )
+        if choose:
+            figure = _figure_of_choice(places, request, by, choice_seeds, instance)
+        else:
+            figure = _figure_by(places, request, by, metric or (), instance, plain=plain)
+        _write(figure, out, suffix, plain=plain, width=width)
         return 0
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn not in ("curves", "items"):
@@ -297,6 +307,24 @@ def _figure_by(
         existing = sorted({other for result in results.values() for other in result})
         raise NotFoundError(f"--metric {name}: no finished run has this result", hint_for(name, existing, "results"))
     return drawing.swept(report, numbers, *_axis(name, plan.task.metrics), plain=plain)
+
+
+def _figure_of_choice(
+    places: Places, request: LadderRequest, by: Sequence[str], seeds: int, instance: str | None
+) -> Figure:
+    """The rungs at the values that validation chooses for them, by the seeds that did not choose."""
+    from lrurun.commands._shared import sweeps
+    from lrurun.report.figures import drawing
+
+    with sweeps.swept_instances(places, request, by, instance) as sweep:
+        report = sweep.choice(seeds).report(sweep.request, None)
+    numbers = {run: score for row in report.rows for run, score in zip(row.runs, row.scores, strict=True)}
+    if not numbers:
+        raise NotFoundError(
+            "--choose: only seeds that chose are finished, so there is nothing to draw",
+            f"run: {next(iter(report.commands), sweep.command)}",
+        )
+    return drawing.ladder(report, numbers)
 
 
 def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:

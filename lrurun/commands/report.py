@@ -12,6 +12,7 @@ from msgspec import structs
 from lrurun import console, studies
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
+    CHOICE_SEEDS,
     By,
     Caption,
     ChoiceSeeds,
@@ -73,7 +74,7 @@ def report(
     rung: OnlyRungs = None,
     by: By = None,
     choose: Choose = False,
-    choice_seeds: ChoiceSeeds = 3,
+    choice_seeds: ChoiceSeeds = CHOICE_SEEDS,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,

@@ -57,7 +57,8 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
 
     json_fields: ClassVar[Sequence[str]] = (
         "ladder task profile total done running queued interrupted diverged failed eta_seconds instance=key "
-        "name=short_name set tune running_on silent user metric superseded_by missing_file hidden finished_at rungs"
+        "name=short_name set tune running_on silent user metric superseded_by missing_file hidden finished_at removed "
+        "rungs"
     ).split()
     instance: Instance
     total: int
@@ -82,6 +83,8 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     """Whether `lrurun ledger hide` took it out of lists."""
     finished_at: str | None
     """When the last of its runs ended; null while runs remain."""
+    removed: Mapping[str, int]
+    """"forgotten" or "left out" of this copy -> how many of its runs were, and are not back."""
     rungs: list[RungStatus]
 
 
@@ -292,6 +295,7 @@ def _output(state: _State) -> LadderStatus:
         missing_file=state.missing_file,
         hidden=state.hidden,
         finished_at=when(progress.finished_at),
+        removed={str(kind): count for kind, count in progress.removed.items()},
         rungs=[
             RungStatus(
                 rung=rung.rung,

@@ -176,11 +176,13 @@ def _no_number(runs: Sequence[TrackedRun], name: str, where: str) -> UsageError 
     texts = [run for run in found if not _reads_as_number(run.settings[name])]
     first, others = (texts or found)[0], len(found) - len(texts)
     value = setting(first.settings[name])
-    label = f"{first.id} ({first.name})" if first.name and first.name != first.id else first.id
+    name = f"{first.id} ({first.name})" if first.name and first.name != first.id else first.id
+    # the id of a row without one is made from its settings, and is nowhere in the table
+    label = f"{first.place}, {first.row}" if first.row and not first.name else f"run {name}"
     hint = f"correct it in the source, which has {plural(others, 'number')} there" if others else ""
     if not hint and value.endswith("%") and _reads_as_number(value[:-1]):
         hint = f"write {value[:-1].strip()} in place of {value!r}: such values are read as per cent"
-    return UsageError(f"{where}: is no number in run {label}, found {value!r}", hint or "name a column with numbers")
+    return UsageError(f"{where}: is no number in {label}, found {value!r}", hint or "name a column with numbers")
 
 
 def _meant(runs: Sequence[TrackedRun]) -> str | None:

@@ -9,8 +9,8 @@ from lrurun.instances import phrases
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.ledger.ledger import Ledger
     from lrurun.config.runs import InstanceSpec
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 

@@ -72,14 +72,25 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
 
     def _anywhere(self, *more: str, name: str = "ladder") -> str:
         """The command without the places that the command line names."""
-        ladder = None if self.ladder in ("lru", self.task) else self.ladder
+        ladder = None if self._has_default_ladder else self.ladder
         options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, options, *more, name=name)
 
     @property
     def is_plain(self) -> bool:
         """Whether the task alone names the instance, without further options."""
-        return self.ladder in ("lru", self.task) and not (self.profile or self.tune or self.sets)
+        return self._has_default_ladder and not (self.profile or self.tune or self.sets)
+
+    @property
+    def _has_default_ladder(self) -> bool:
+        """Whether a command that names the task and no ladder is for this one."""
+        from lrurun.config.ladder import default_ladder
+
+        if self.ladder == self.task:
+            return True
+        with suppress(UsageError):  # a program without rungs has no such ladder
+            return self.ladder == default_ladder(self.task)
+        return False
 
     @property
     def _rung_options(self) -> list[str]:

@@ -175,7 +175,7 @@ def _select(
     runs: dict[str, RungRuns] = {}
     notes.extend(_excluded(instance))
     for group in _groups(instance.ladder, instance.same_as_base):
-        members = _of_newest_settings(group[0], _members(group, instance), notes)
+        members = of_newest_settings(group[0], _members(group, instance), notes)
         uses: dict[Use, list[Run]] = {}
         for run in members:
             if run.state == "done":
@@ -257,7 +257,7 @@ def _excluded(instance: InstanceRuns) -> list[Note]:
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]
 
 
-def _of_newest_settings(rung: str, runs: list[Run], notes: list[Note]) -> list[Run]:
+def of_newest_settings(rung: str, runs: list[Run], notes: list[Note]) -> list[Run]:
     """The runs of the newest settings: an edited recipe leaves runs of the old ones in the same instance."""
     groups: list[tuple[dict[str, Any], list[Run]]] = []
     by_config: dict[int, list[Run]] = {}

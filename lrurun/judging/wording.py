@@ -8,6 +8,7 @@ from __future__ import annotations
 from lrurun.data.metric import Metric
 from lrurun.judging.samples import Scoring
 from lrurun.judging.scores import ScoreForm, form_of
+from lrurun.judging.statistics import ALPHA
 from lrurun.judging.verdicts import NOT_RUN, OPEN, Comparison, Side
 
 SURE = 0.1
@@ -79,7 +80,16 @@ def p_value(p: float) -> str:
 
 def p_number(p: float) -> str:
     """An adjusted p in a column, as in "0.012" and "< 0.001"."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return "< 0.001" if p < 0.001 else beside_level(p, "{:.3f}", "{:.4f}", "{:.5f}", "{:.6f}")
+
+
+def beside_level(p: float, *forms: str) -> str:
+    """A p in the first of some forms, from the shortest on, that does not round it to the level at which tests decide.
+
+    A p of 0.0497 that is printed as 0.050 would contradict its own verdict.
+    """
+    texts = [form.format(p) for form in forms]
+    return next((text for text in texts if float(text) != ALPHA), texts[0])
 
 
 def improvement(comparison: Comparison) -> str:

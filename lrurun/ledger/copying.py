@@ -193,4 +193,4 @@ _MEMBERS = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder).join(
 def _finished(row: Row[Any]) -> dict[str, Any]:
     """The row of a removal of which no files remain."""
     columns = {key: row._mapping[column] for key, column in removals.c.items()}
-    return columns | {"finished_at": row.time if row.finished_at is None else row.finished_at}
+    return columns | {"files": None, "finished_at": row.time if row.finished_at is None else row.finished_at}

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, Table, delete, exists, insert, literal, or_, select, update
+from sqlalchemy import Connection, Table, delete, exists, func, insert, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.errors import LrurunError, NotFoundError
@@ -40,10 +40,7 @@ from lrurun.ledger.database.sql import ENQUEUE, among, insert_columns, lock, loc
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.part import Part
 from lrurun.ledger.rows import clean, ladder_instance, pack
-from lrurun.ledger.values import LadderInstance, State
-
-KEEP = "keep"
-"""The tag of runs that are not forgotten."""
+from lrurun.ledger.values import FINISHED, KEEP, LadderInstance, State
 
 
 class Place(Struct, frozen=True):
@@ -73,6 +70,17 @@ class ForgettableRun(Struct, frozen=True, kw_only=True):
     places: tuple[Place, ...]
 
 
+class Standing(Struct, frozen=True, kw_only=True):
+    """What instances had, as far as it may make their runs evidence."""
+
+    finished: int
+    """The memberships of runs with results."""
+    excluded: int
+    """The memberships of excluded runs."""
+    last_event: int
+    """The number of the newest event of the instances themselves."""
+
+
 class Forgettable(Struct, frozen=True, kw_only=True):
     """What a selection takes away, at one moment."""
 
@@ -83,6 +91,8 @@ class Forgettable(Struct, frozen=True, kw_only=True):
     """The instances that keep other runs."""
     shared: tuple[ForgettableRun, ...]
     """Runs of the named instances that other instances have too."""
+    standing: Standing
+    """Of the instances that lose runs, or go, with the runs that stay."""
 
     @property
     def instances(self) -> tuple[LadderInstance, ...]:
@@ -103,7 +113,15 @@ class RemovalFiles(Struct, frozen=True, kw_only=True):
 
 
 class ChangedError(LrurunError):
-    """What was to be forgotten has changed. Nothing was removed."""
+    """What was to be forgotten has changed since it was shown. Nothing was removed."""
+
+
+def changed() -> ChangedError:
+    """The error about a selection that other commands have changed."""
+    return ChangedError(
+        "other commands have changed what was to be forgotten: nothing was removed",
+        "repeat the command: it says first what there is now",
+    )
 
 
 def gone(instance: str) -> NotFoundError:
@@ -171,11 +189,10 @@ class Forgetting(Handle):
             lock_tables(connection, runs, test_sets)
             found, numbers = _forgettable(connection, part, keep_shared)
             if found != expected:
-                raise ChangedError(
-                    "other commands have changed what was to be forgotten: nothing was removed",
-                    "repeat the command: it says first what there is now",
-                )
-            time = now(connection)
+                raise changed()
+            # No run is newer than its removal, although another machine may have had a faster clock.
+            created = select(func.max(runs.c.created_at)).where(among(runs.c.number, numbers))
+            time = max(now(connection), connection.execute(created).scalar_one() or 0.0)
             row = {"key": key, "kind": "forgotten", "time": time, "user": owner.user(), "selection": clean(selection)}
             row |= {"why": None if why is None else clean(why), "runs": len(found.runs)}
             row |= {"files": pack(msgspec.to_builtins(files))}
@@ -299,8 +316,23 @@ def _forgettable(connection: Connection, part: Part, keep_shared: bool) -> tuple
         whole=tuple(map(ladder_instance, whole)),
         in_part=tuple(ladder_instance(row) for row in rows if row not in whole),
         shared=tuple(elsewhere.values()),
+        standing=_standing(connection, [row.id for row in rows]),
     )
     return found, list(chosen)
+
+
+def _standing(connection: Connection, instances: Sequence[int]) -> Standing:
+    of_instances = among(ladder_runs.c.ladder, instances)
+    members = select(func.count()).select_from(ladder_runs).where(of_instances)
+    finished = members.join(runs, runs.c.number == ladder_runs.c.run)
+    finished = finished.where(runs.c.superseded == 0, runs.c.state.in_(FINISHED))
+    excluded = members.join(exclusions, exclusions.c.run == ladder_runs.c.run)
+    own = select(func.max(events.c.id)).where(events.c.run.is_(None), among(events.c.ladder, instances))
+    return Standing(
+        finished=connection.execute(finished).scalar_one(),
+        excluded=connection.execute(excluded).scalar_one(),
+        last_event=connection.execute(own).scalar_one() or 0,
+    )
 
 
 _COLUMNS = (

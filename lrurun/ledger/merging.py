@@ -22,6 +22,7 @@ from lrurun.ledger.database import Joined, command, schema
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.part import InstanceInPart
 from lrurun.ledger.rows import altered_documents
+from lrurun.ledger.values import BACK
 from lrurun.paths import inside
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Merged(Struct, frozen=True, kw_only=True):
     """How many of these are running in this ledger although they are finished in the other."""
     checkpoints: int
     """Checkpoints that were copied with their files."""
-    returned: int = 0
-    """How many of the new runs were forgotten in this ledger before."""
+    back: int = 0
+    """How many of the new runs were forgotten before."""
     hidden: list[str] = []
     """The short names of new instances that are hidden, as they are in the other ledger."""
     instances: list[InstanceInPart] | None = None
@@ -154,9 +155,19 @@ _RETURNED = """
     SELECT DISTINCT r.id
     FROM pairs p JOIN {main}stored_runs r ON r.number = p.main_run
         JOIN {main}removed_runs x ON x.run = r.id JOIN {main}removals m ON m.id = x.removal
-    WHERE p.relation = 'new' AND m.kind = 'forgotten'
+    WHERE p.relation = 'new' AND m.kind = 'forgotten' AND r.created_at <= m.time
 """
-"""The new runs that were forgotten here."""
+"""The new runs that were forgotten before, by removals that this ledger had before it was merged."""
+
+_BACK = f"""
+    INSERT INTO {{main}}events (run, time, kind, text)
+    SELECT r.number, CASE WHEN :now > max(m.time) THEN :now ELSE max(m.time) END, '{BACK}',
+        'merged again after it was forgotten'
+    FROM returned x JOIN {{main}}stored_runs r ON r.id = x.id
+        JOIN {{main}}removed_runs f ON f.run = r.id JOIN {{main}}removals m ON m.id = f.removal
+    WHERE m.kind = 'forgotten' GROUP BY r.number ORDER BY r.number
+"""
+"""By these events, files of runs that are back differ from those that a removal could not remove."""
 
 _REST = (
     """
@@ -372,7 +383,8 @@ def merge(
             for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
-            [(returned,)] = target.execute("SELECT count(*) FROM returned")
+            target.execute(_BACK, {"now": time.time()})
+            [(back,)] = target.execute("SELECT count(*) FROM returned")
             folders.move(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             counts = dict(target.execute("SELECT relation, count(*) FROM pairs GROUP BY relation"))
@@ -394,7 +406,7 @@ def merge(
         known=counts.get("known", 0) + counts.get("held", 0),
         held=counts.get("held", 0),
         checkpoints=checkpoints,
-        returned=returned,
+        back=back,
         hidden=hidden,
     )
     return merged, changed

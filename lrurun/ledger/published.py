@@ -13,14 +13,39 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
 from lrurun.ledger.rows import Document, pack
 
-_PATH = re.compile(r"(?<![\w.~:/-])((?:/[\w.@+~-]+)+)/([\w.@+~-]+)")
-"""An absolute path of at least two parts: its folder, and its name."""
-_HOME = re.compile(r"^/(?:home|Users)/([\w.@+~-]+)")
+_PART = r"[\w.@+~%-]+"
+_PATH = re.compile(
+    "|".join(
+        (
+            r"(?<=[\"'])((?:/[^\"'\n/]+)+)/([^\"'\n/]+)(?=[\"'])",  # in quotation marks: blanks may be in it
+            r"\A((?:/[^\n/:]+)+)/([^\n/:]+)\Z",
+            rf"(?<=://)(?<!http://)(?<!https://)([\w.@+~%:/-]*[\w.@+~%-])/({_PART})",
+            rf"(?<![\w.~/-])((?:/{_PART})+)/({_PART})",  # the folder of another machine follows its name and a colon
+            rf"(?<![\w\\])((?:[A-Za-z]:(?:\\+[\w.@+~$ -]+)+|\\\\+[\w.$-]+(?:\\+[\w.@+~$ -]+)*))\\+({_PART})",
+        )
+    )
+)
+"""An absolute path of at least two parts, also of Windows, or in an address that is no page: its folder, its name."""
+_HOME = re.compile(r"(?:^|[/\\])(?:home|homes|Users|users)[/\\]+([\w.@+~-]+)")
+_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+(?::[\w.~/-]+)?")
+"""An address for mail, or of a repository as Git has it for SSH."""
+_KEYS = {
+    "user": "user",
+    "username": "user",
+    "user_name": "user",
+    "host": "host",
+    "hostname": "host",
+    "folder": "folder",
+}
+"""Keys in recorded texts of this or other software -> what their texts are."""
+_SETTINGS = ("config", "settings", "recipe", "ladder", "rungs")
+"""Parts of recorded texts in which users choose the keys."""
 _COLUMNS = {
     "ladders": ("user_name",),
     "stored_attempts": ("host", "boot", "namespace", "user_name", "reason"),
@@ -29,6 +54,7 @@ _COLUMNS = {
     "exclusions": ("why",),
     "hidden": ("user_name",),
     "removals": ("user_name", "selection", "why"),
+    "tags": ("name",),
 }
 """Table -> the columns whose texts may name people, machines or folders. Configurations are not among them: they are
 what fingerprints are of."""
@@ -38,8 +64,8 @@ _AS_RECORDED = ("config", "command")
 """Parts of recorded documents that configurations repeat, and that must stay equal to them."""
 
 
-_NOBODY = ("root",)
-"""Users that are no person; texts have such words with other meanings."""
+_NOBODY = ("root", "nobody", "ubuntu", "ec2-user", "jovyan", "localhost")
+"""Users that are no person, and a host that is each one; texts have such words with other meanings."""
 
 
 class Names(Struct, frozen=True):
@@ -59,7 +85,8 @@ class Names(Struct, frozen=True):
 
 
 def prepare(file: Path, *, anonymous: bool) -> Names:
-    """Removes the checkpoints from a copy, and the names if it is to be `anonymous`; the names that it had.
+    """Removes the checkpoints from a copy, what says where files are that have to be removed, and the names if it is to
+    be `anonymous`; the names that it had.
 
     Nothing of what was removed is left in the file.
     """
@@ -67,6 +94,8 @@ def prepare(file: Path, *, anonymous: bool) -> Names:
         connection.execute("PRAGMA journal_mode=DELETE")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("DELETE FROM checkpoints")
+        if "removals" in _tables(connection):  # files that remain are not of the new ledger
+            connection.execute("UPDATE removals SET files = NULL, finished_at = coalesce(finished_at, time)")
         names = _find(connection)
         if anonymous:
             with _without_triggers(connection):
@@ -88,12 +117,33 @@ def _without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def words_in(text: str, names: tuple[str, ...]) -> list[str]:
-    """The names that a text has, as words of their own."""
-    return [name for name in names if re.search(_word(name), text)]
+    """The names that a text has, in whatever case, as words or as parts of such names as "ada-wide" and "ada_2"."""
+    folded = text.casefold()
+    return [
+        name
+        for name in names
+        if any(
+            form in folded and re.search(rf"(?<![^\W_]){re.escape(form)}(?![^\W_])", folded)
+            for form in {name.casefold(), json.dumps(name)[1:-1].casefold()}
+        )
+    ]
 
 
-def _word(name: str) -> str:
-    return rf"(?<![\w-]){re.escape(name)}(?![\w-])"
+def texts_of(file: Path) -> Iterator[str]:
+    """Every text in a ledger, each once in its column: a search in the file would miss those that pages divide."""
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+        for (table,) in tables:
+            for _, column, type_, *_ in connection.execute(f'PRAGMA table_info("{table}")').fetchall():
+                if type_ == "TEXT":
+                    query = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'
+                    yield from (text for (text,) in connection.execute(query))
+
+
+def _word(name: str, replaced: str) -> str:
+    """The pattern of a name as a word of its own, of a machine with its domain."""
+    domain = r"(?:\.[A-Za-z0-9-]+)*" if replaced.startswith("host-") else ""
+    return rf"(?<![\w-]){re.escape(name)}{domain}(?![\w-])"
 
 
 def _find(connection: sqlite3.Connection) -> Names:
@@ -107,41 +157,71 @@ def _find(connection: sqlite3.Connection) -> Names:
                     _find_in(text, found)
     for (text,) in connection.execute("SELECT text FROM documents ORDER BY id"):
         _find_in(text, found)
-    users = [name for name in found["user"] if name not in _NOBODY]
-    return Names(users=tuple(users), hosts=tuple(found["host"]), folders=tuple(found["folder"]))
+    users, hosts = ([name for name in found[kind] if name and name not in _NOBODY] for kind in ("user", "host"))
+    # messages have a machine by its first name as well
+    hosts = list(dict.fromkeys(name for host in hosts for name in (host, _first_name(host))))
+    return Names(users=tuple(users), hosts=tuple(hosts), folders=tuple(filter(None, found["folder"])))
+
+
+def _first_name(host: str) -> str:
+    """The name of a machine without its domain; addresses of numbers stay."""
+    return host if re.fullmatch(r"[\d.:]+", host) else host.partition(".")[0]
 
 
 def _find_in(text: str, found: dict[str, dict[str, None]]) -> None:
-    for value in _texts(text):
-        for folder, name in _PATH.findall(value):
+    for key, value in _texts(text):
+        kind = _KEYS.get(key)
+        if kind in ("user", "host"):
+            found[kind][value] = None
+        if kind == "folder" and value[:1] == "/":
+            found["folder"][value] = None
+            found["user"] |= dict.fromkeys(_HOME.findall(value))
+            continue
+        if key == "place" and (host := _host_of(value)):
+            found["host"][host] = None
+        for path in _PATH.finditer(value):
+            folder, _ = _parts(path)
             found["folder"][folder] = None
-            if (home := _HOME.match(f"{folder}/{name}")) is not None and home[1]:
-                found["user"][home[1]] = None
-    table = _table(text)
-    if isinstance(table, dict) and isinstance(user := table.get("user"), str):
-        found["user"][user] = None
+            found["user"] |= dict.fromkeys(_HOME.findall(path[0]))
+        for address in _ADDRESS.findall(value):
+            found["user"][address] = None
 
 
-def _texts(text: str) -> Iterator[str]:
-    """The texts in a text that may be JSON."""
+def _parts(path: re.Match[str]) -> tuple[str, str]:
+    """The folder and the name of a path."""
+    folder, name = (part for part in path.groups() if part is not None)
+    return folder, name
+
+
+def _host_of(place: str) -> str | None:
+    """The machine in the address of another program's server."""
+    try:
+        return urlsplit(place).hostname
+    except ValueError:
+        return None
+
+
+def _texts(text: str) -> Iterator[tuple[str, str]]:
+    """The texts in a text that may be JSON, each with its key, which is empty where users choose keys."""
     table = _table(text)
     if table is None:
-        yield text
+        yield "", text
         return
-    waiting: list[Any] = [table]
+    waiting: list[tuple[str, bool, Any]] = [("", True, table)]
     while waiting:
-        value = waiting.pop()
+        key, is_known, value = waiting.pop()
         if isinstance(value, str):
-            yield value
+            yield key if is_known else "", value
         elif isinstance(value, dict):
-            waiting += value.values()
+            yield from (("", name) for name in value)
+            waiting += [(name, is_known and name not in _SETTINGS, part) for name, part in value.items()]
         elif isinstance(value, list):
-            waiting += value
+            waiting += [(key, is_known, part) for part in value]
 
 
 def _table(text: str) -> Any:
     """The table or list that a text is in JSON; None for other texts."""
-    if text[:1] not in "{[":
+    if text[:1] not in ("{", "["):
         return None
     try:
         return json.loads(text)
@@ -181,21 +261,35 @@ class _Replaced(Struct):
         if isinstance(value, str):
             return self._plain(value)
         if isinstance(value, dict):
-            return {name: part if name in _AS_RECORDED else self._value(part) for name, part in value.items()}
+            return {
+                self._key(name): part if name in _AS_RECORDED else self._value(part) for name, part in value.items()
+            }
         return [self._value(part) for part in value] if isinstance(value, list) else value
 
+    def _key(self, name: str) -> str:
+        """A key, which is a word with a meaning unless it is a path or an address."""
+        return self._plain(name) if _PATH.search(name) or _ADDRESS.search(name) else name
+
     def _plain(self, text: str) -> str:
-        text = _PATH.sub(lambda found: f"{self.folders.get(found[1], '/folder')}/{found[2]}", text)
+        text = _PATH.sub(self._path, _ADDRESS.sub(lambda found: self.names.get(found[0], found[0]), text))
         for name in sorted(self.names, key=len, reverse=True):
-            text = re.sub(_word(name), self.names[name], text)
+            if name in text:
+                text = re.sub(_word(name, self.names[name]), self.names[name], text)
         return text
+
+    def _path(self, found: re.Match[str]) -> str:
+        folder, name = _parts(found)
+        if (whole := self.folders.get(found[0])) is not None:
+            return whole
+        return f"{self.folders.get(folder, '/folder')}/{name}"
 
 
 def _replace(connection: sqlite3.Connection, names: Names) -> None:
+    first_names = list(dict.fromkeys(map(_first_name, names.hosts)))
     replaced = _Replaced(
         names={
             **{name: f"user-{number}" for number, name in enumerate(names.users, 1)},
-            **{name: f"host-{number}" for number, name in enumerate(names.hosts, 1)},
+            **{name: f"host-{first_names.index(_first_name(name)) + 1}" for name in names.hosts},
         },
         folders={name: f"/folder-{number}" for number, name in enumerate(names.folders, 1)},
     )

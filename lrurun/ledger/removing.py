@@ -11,7 +11,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from lrurun.ledger.database.schema import hidden, ladder_runs, ladders, removals, removed_runs, runs
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.rows import build
-from lrurun.ledger.values import Hidden, Removal, RemovedRun
+from lrurun.ledger.values import FINISHED, Hidden, Removal, RemovedRun
 
 
 class Removing(Handle):
@@ -46,19 +46,23 @@ class Removing(Handle):
         A run is back if the instance has a run with its settings that is not superseded, of whatever generation. Of
         several generations that were removed, the newest is listed.
         """
+        return self._removed_from(ladder_key, ~exists().where(*_has_again(ladder_key)))
+
+    @retried
+    def trained_again(self, ladder_key: str) -> list[RemovedRun]:
+        """The runs with results that were forgotten from an instance, and in whose place it has runs with their
+        settings that are newer, in the order of removal.
+
+        A run that came back by a merge is the same one, which is older than its removal.
+        """
+        newer = exists().where(*_has_again(ladder_key), runs.c.created_at > removals.c.time)
+        return self._removed_from(ladder_key, newer, removals.c.kind == "forgotten", removed_runs.c.state.in_(FINISHED))
+
+    def _removed_from(self, ladder_key: str, *which: ColumnElement[bool]) -> list[RemovedRun]:
         if removals.name in self.database.lacking:
             return []
-        of_instance = ladders.c.key == ladder_key
-        later = runs.c.id >= _settings_of(removed_runs.c.run), runs.c.id < _settings_of(removed_runs.c.run) + "."
-        back = exists().where(
-            ladder_runs.c.run == runs.c.number,
-            ladder_runs.c.ladder == ladders.c.id,
-            of_instance,
-            *later,
-            runs.c.superseded == 0,
-        )
         with self._reading() as connection:
-            rows = connection.execute(_REMOVED.where(removed_runs.c.ladder_key == ladder_key, ~back)).all()
+            rows = connection.execute(_REMOVED.where(removed_runs.c.ladder_key == ladder_key, *which)).all()
         newest = {(row.run[:_DIGITS], row.rung, row.stage): row for row in rows}
         return [build(RemovedRun, row) for row in newest.values()]
 
@@ -75,6 +79,19 @@ _DIGITS = 12
 
 def _settings_of(run: ColumnElement[str]) -> ColumnElement[str]:
     return func.substr(run, 1, _DIGITS, type_=Text)
+
+
+def _has_again(ladder_key: str) -> tuple[ColumnElement[bool], ...]:
+    """The conditions on a run of an instance that has the settings of a removed one and is not superseded."""
+    settings = _settings_of(removed_runs.c.run)
+    return (
+        ladder_runs.c.run == runs.c.number,
+        ladder_runs.c.ladder == ladders.c.id,
+        ladders.c.key == ladder_key,
+        runs.c.id >= settings,
+        runs.c.id < settings + ".",
+        runs.c.superseded == 0,
+    )
 
 
 _REMOVED = (

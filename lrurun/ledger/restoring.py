@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -62,7 +62,7 @@ from lrurun.ledger.run_files import (
     RunFile,
     RunRow,
 )
-from lrurun.ledger.values import Event, Hidden, Removal
+from lrurun.ledger.values import BACK, Event, Hidden, Removal
 
 
 class Restoring(Reader, Items):
@@ -145,7 +145,7 @@ class Restoring(Reader, Items):
     ) -> tuple[dict[str, str], list[str]]:
         """Adds runs, ladder instances and removals to an empty ledger, in this order, in one transaction.
 
-        Running runs become interrupted; runs that were forgotten, and of which files remain, do not come back.
+        Running runs become interrupted; runs that were forgotten, and of which files are left, do not come back.
         `has_checkpoint` says whether a checkpoint is at its path in the runs folder; others are left out. Returns the
         files that are left out because no reader would understand their rows or they contradict themselves or others,
         their paths in the runs folder, with the reasons; and those of forgotten runs.
@@ -162,7 +162,7 @@ class Restoring(Reader, Items):
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
             for run_file in run_files:
-                if run_file.run.created_at < forgotten.get(run_file.run.id, 0.0):
+                if _is_forgotten(run_file, forgotten):
                     of_forgotten.append(f"{run_file.run.id}/{RUN_FILE}")
                     continue
                 try:
@@ -289,13 +289,21 @@ class Restoring(Reader, Items):
 
 
 def _forgotten(removed: Iterable[RemovalRecord]) -> dict[str, float]:
-    """Id of each run that was forgotten, and of which files remain -> when."""
-    return {
-        place.run: file.removal.time
-        for file in removed
-        if file.removal.kind == "forgotten" and file.removal.finished_at is None
-        for place in file.runs
-    }
+    """Id of each run that was forgotten -> when, the last time."""
+    newest: dict[str, float] = {}
+    for file in sorted(removed, key=lambda file: file.removal.time):
+        if file.removal.kind == "forgotten":
+            newest |= dict.fromkeys((place.run for place in file.runs), file.removal.time)
+    return newest
+
+
+def _is_forgotten(file: RunFile, forgotten: Mapping[str, float]) -> bool:
+    """Whether a run file has survived the removal of its run, as in a folder that was not there; not if the run was
+    trained again afterwards, or came back by a merge."""
+    time = forgotten.get(file.run.id)
+    if time is None or file.run.created_at > time:
+        return False
+    return not any(event.kind == BACK and event.time >= time for event in file.events)
 
 
 def _restore_removal(connection: Connection, file: RemovalRecord) -> None:

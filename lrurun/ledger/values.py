@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from lrurun.config.instance import Instance
 from lrurun.config.runs import InstanceSpec
@@ -27,6 +28,12 @@ RENAMED = "renamed"
 
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
+
+KEEP = "keep"
+"""The tag of runs that are not forgotten."""
+
+BACK = "back"
+"""Kind of the event of a run that was merged again after it was forgotten."""
 
 SCORE = "val/accuracy"
 """The validation score of tasks that declare no other metric."""
@@ -337,12 +344,17 @@ class Hidden(Struct, frozen=True, kw_only=True):
     user: str | None
 
 
+RemovalKind = Literal["forgotten", "left out"]
+REMOVED: Mapping[RemovalKind, str] = {"forgotten": "forgotten", "left out": "left out of this copy"}
+"""The kind of a removal -> in a sentence, after "2 runs were"."""
+
+
 class Removal(Struct, frozen=True, kw_only=True):
     """Runs that were removed together: forgotten here, or left out when a part of a ledger was copied."""
 
     key: str
     """The same in every ledger that has it."""
-    kind: Literal["forgotten", "left out"]
+    kind: RemovalKind
     time: float
     user: str | None
     selection: str
@@ -359,16 +371,16 @@ class RemovedRun(Struct, frozen=True, kw_only=True):
     """A run that was removed from an instance."""
 
     run: str
-    instance: str
+    instance: str = field(name="name")
     """The short name of the instance when it was removed."""
-    ladder_key: str
+    ladder_key: str = field(name="instance")
     rung: str
     stage: str
     task: str
     seed: int
     state: State
     """When it was removed."""
-    kind: Literal["forgotten", "left out"]
+    kind: RemovalKind
     why: str | None
     removed_at: float
     removed_by: str | None

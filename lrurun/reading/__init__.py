@@ -187,31 +187,48 @@ class OpenLedger:
         return report_rows(loaded_instance.chosen(ledger, task, plan, instance, request.command()))
 
     def claims(
-        self, *, ladder: str | None = None, task: str | None = None, paper: str | None = None
+        self,
+        *,
+        ladder: str | None = None,
+        task: str | None = None,
+        paper: str | None = None,
+        instance: str | None = None,
     ) -> Rows[JudgedClaim]:
         """The claims of papers, each judged by the paper's own numbers and, `here`, by the runs of this ledger.
 
         Args:
             ladder, task, paper: only claims of this ladder, on this task, of this paper.
+            instance: the short name or the id of a ladder instance, whose runs judge the claims of its ladder; in place
+                of ladder and task.
 
         Raises:
-            UsageError: unknown names.
+            NotFoundError: the ledger has no such instance.
+            UsageError: unknown names, or an instance beside ladder or task.
         """
         from lrurun import studies
-        from lrurun.report.tables import claims_table, ledger_claims
+        from lrurun.report.tables import claims_table, ledger_claims, loaded_instance
         from lrurun.studies.machinery import study_claims
 
-        _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)
+        hint = 'as in claims(ladder="lru", task="sDigits")'
+        _check_texts(hint, ladder=ladder, task=task, paper=paper, instance=instance)
         claims_table.check_paper(paper, "paper")
         ledger = self._reopen()
-        ladders, errors = ledger_claims.ladders_of(ledger, ladder)
+        only = None
+        if instance is not None:
+            if ladder is not None or task is not None:
+                raise UsageError(
+                    "instance and ladder or task exclude each other", "the instance has a ladder and a task"
+                )
+            only = loaded_instance.of_instance(ledger, ledger.ladder(instance))
+            task, ladder = only.instance.task, only.instance.name
+        ladders, errors = ({only.ladder.name: only.ladder}, []) if only else ledger_claims.ladders_of(ledger, ladder)
         for error in errors:
             raise error
         task = study_claims.task_of(task, ladder)
         if task is None or not studies.is_task(task):
             ledger_claims.check_task(task, ledger)
         by_task = study_claims.evidence(ledger, task) if ladder is None else {}
-        evidence = ledger_claims.gather(ledger, ladders, task, by_task)
+        evidence = ledger_claims.gather(ledger, ladders, task, by_task, only)
         document = ledger_claims.collect(evidence, ladders, task, paper)
         return Rows(document.claims, columns_of_claims, shown=shown_claims)
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lrurun import files, paths
 from lrurun.errors import LrurunError
@@ -30,6 +30,9 @@ def storage_for(runs: Path) -> Storage:
 class Storage(ABC):
     """The part of the runs folder `runs` that outlives this machine. Everything in it is named by its path in that
     folder."""
+
+    at_once: ClassVar[int] = 1000
+    """How many folders are set aside in one transaction, for whose end other commands wait."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs
@@ -94,6 +97,8 @@ class Folder(Storage):
 
 class ObjectStore(Storage):
     """An object store, of which the runs folder is the local mirror."""
+
+    at_once = 20  # each folder is a request, or several
 
     def __init__(self, url: str, runs: Path) -> None:
         super().__init__(runs)

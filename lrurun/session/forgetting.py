@@ -17,12 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import console, paths
 from lrurun.console import no_progress
 from lrurun.errors import LrurunError, NotFoundError, UsageError, listed, plural
-from lrurun.ledger.values import FINISHED
+from lrurun.ledger.values import FINISHED, KEEP
 
 if TYPE_CHECKING:
     from lrurun.data.task import Progress
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance, Removal
     from lrurun.paths import Places
 
-BATCH = 1000
-"""How many folders are moved in one transaction, for whose end other commands wait."""
+_FEW = 3
+"""Up to this number of runs, a command names them."""
 ASIDE = ".forgotten-"
 """The beginning of the name of the folder in the runs folder to which the files of a removal are moved."""
 _INSTANCE_KEY = re.compile(r"[0-9a-f]{12}")
@@ -89,6 +89,23 @@ def plan(
         sizes=_sizes(places.runs, [run.id for run in what.runs]),
         evidence=list(_evidence(ledger, what)),
     )
+
+
+def looked_again(ledger: Ledger, plan: Plan) -> Plan:
+    """The plan with what its runs are evidence for now: while a question waits, other runs of their instances finish.
+
+    Raises:
+        ChangedError: what it takes away is not the same.
+        NotFoundError: an instance is gone.
+    """
+    from lrurun.ledger import forgetting
+
+    what = ledger.forgettable(plan.part, keep_shared=plan.keep_shared)
+    if structs.replace(what, standing=plan.what.standing) != plan.what:
+        raise forgetting.changed()
+    if what == plan.what:
+        return plan
+    return structs.replace(plan, what=what, evidence=list(_evidence(ledger, what)))
 
 
 def _sizes(runs: Path, run_ids: Sequence[str]) -> dict[str, int]:
@@ -164,7 +181,8 @@ def check_rights(ledger: Ledger, places: Places) -> None:
         raise LrurunError(
             f"the user of the ledger {places.ledger} may not forget runs: it lacks {listed(missing)}",
             "the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "
-            "name; lrurun ledger hide takes an instance out of lists",
+            "name; lrurun ledger hide takes an instance out of "
+            "lists",
         )
 
 
@@ -183,9 +201,8 @@ def check(plan: Plan, places: Places, *, all_users: bool, is_shared: bool) -> No
         raise _needed(plan)
     if kept := [run for run in what.runs if run.is_kept]:
         raise LrurunError(
-            f"{_count(kept)} tagged keep: {_named(kept)}",
-            f"lrurun mark {listed([run.id for run in kept], 1)} --untag keep lets go of "
-            + ("it" if len(kept) == 1 else "one"),
+            f"{_count(kept)} tagged {KEEP}: {_named(kept)}",
+            f"remove the tag: {_untag(kept)}",
         )
     if is_shared and not all_users:
         _check_users(what)
@@ -246,6 +263,15 @@ def _check_folders(runs: Path, names: Sequence[str]) -> None:
             f"{fixed[0]}{more}: this user cannot remove files there",
             "ask the owner of these files, or change the permissions",
         )
+
+
+def _untag(kept: Sequence[ForgettableRun]) -> str:
+    """The command that removes the tag from these runs."""
+    instances = [place.instance for run in kept for place in run.places]
+    if len(kept) <= _FEW or not instances:
+        return f"lrurun mark {' '.join(run.id for run in kept)} --untag {KEEP}"
+    names = " ".join(f"--instance {shlex.quote(name)}" for name in dict.fromkeys(instances))
+    return f"lrurun mark {names} --untag {KEEP}"
 
 
 def _count(runs: Sequence[ForgettableRun]) -> str:
@@ -314,19 +340,51 @@ def _programs(ledger: Ledger, runs: Path, what: Forgettable) -> dict[str, dict[s
     return found
 
 
-def go_on(ledger: Ledger, places: Places, progress: Progress = no_progress) -> list[Removal]:
+def go_on(ledger: Ledger, places: Places, progress: Progress = no_progress, *, gone: bool = False) -> list[Removal]:
     """Goes on with the removals that were killed before their files in this runs folder were removed.
 
-    Returns those that are finished now. That files cannot be removed is said, and is no error: the next command tries
+    Args:
+        gone: whether files that are not there count as removed.
+
+    Returns those that are finished now. Where files cannot be removed, there is a warning, and the next command tries
     again.
     """
     finished = []
-    for removal in ledger.removals(unfinished=True):
-        files, _ = ledger.removal_files(removal.key)
-        if removal.kind == "forgotten" and files.runs_dir == _place(places.runs):
+    for removal in _unfinished(ledger, places):
+        if gone or _has_files(ledger, places.runs, removal.key):
             if _remove_files(ledger, places, removal.key, progress):
                 finished.append(removal)
+        else:
+            console.warn(
+                f"{paths.shown_runs(places.runs)}: has no files of {console.clean(removal.selection)}, which was "
+                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there; if they are "
+                "gone, lrurun ledger gc --gone"
+            )
     return finished
+
+
+def left_here(ledger: Ledger, places: Places, *, gone: bool = False) -> list[Removal]:
+    """The removals with which `go_on` would go on."""
+    return [removal for removal in _unfinished(ledger, places) if gone or _has_files(ledger, places.runs, removal.key)]
+
+
+def _unfinished(ledger: Ledger, places: Places) -> list[Removal]:
+    """The removals that were killed before their files in a runs folder of this path were removed."""
+    return [
+        removal
+        for removal in ledger.removals(unfinished=True)
+        if removal.kind == "forgotten" and ledger.removal_files(removal.key)[0].runs_dir == _place(places.runs)
+    ]
+
+
+def _has_files(ledger: Ledger, runs: Path, key: str) -> bool:
+    """Whether files of a removal are or were in this runs folder, if there were any: another machine may have another
+    folder at its path, and where a disk is not mounted there is none."""
+    from lrurun.ledger.run_files import REMOVALS_FOLDER
+
+    files, run_ids = ledger.removal_files(key)
+    names = (f"{REMOVALS_FOLDER}/{key}.json", f"{ASIDE}{key}", *filter(paths.is_run_id, run_ids))
+    return not files.bytes or paths.is_mirror(runs) or any(os.path.lexists(runs / name) for name in names)
 
 
 def elsewhere(ledger: Ledger, places: Places) -> dict[str, Removal]:
@@ -348,25 +406,29 @@ def _remove_files(ledger: Ledger, places: Places, key: str, progress: Progress) 
     from lrurun.runner import run_files
     from lrurun.runner.storage import storage_for
 
-    run_files.keep_removal(ledger, places.runs, key)
     files, run_ids = ledger.removal_files(key)
     run_ids = [run_id for run_id in run_ids if paths.is_run_id(run_id)]
     runs, storage = places.runs, storage_for(places.runs)
     aside = runs / f"{ASIDE}{key}"
+    run_files.keep_removal(ledger, runs, key)
     try:
         if runs.is_dir() or paths.is_mirror(runs):
-            for start in range(0, len(run_ids), BATCH):
+            for start in range(0, len(run_ids), storage.at_once):
                 progress("removing files", start, len(run_ids))
-                batch = run_ids[start : start + BATCH]
+                batch = run_ids[start : start + storage.at_once]
                 if not ledger.while_removed(key, lambda ids, *_: storage.set_aside(ids, aside), run_ids=batch):
                     return True  # another command has finished it
             keys = _ladder_keys(ledger, key, files)
 
-            def move(_: list[str], gone: list[str], programs: list[str]) -> None:
-                storage.set_aside([*map(_ladder_file, gone), *programs], aside)
+            def move(_: list[str], instances: list[str], programs: list[str]) -> None:
+                storage.set_aside([*map(_ladder_file, instances), *programs], aside)
 
-            if not ledger.while_removed(key, move, ladder_keys=keys, programs=files.programs):
-                return True
+            for start in range(0, len(keys), storage.at_once):
+                if not ledger.while_removed(key, move, ladder_keys=keys[start : start + storage.at_once]):
+                    return True
+            for name, version in files.programs.items():
+                if not ledger.while_removed(key, move, programs={name: version}):
+                    return True
             for ladder_key in sorted(set(keys) - files.instances.keys()):
                 _keep_ladder(ledger, runs, ladder_key)
             progress("removing files", len(run_ids), len(run_ids))

@@ -27,7 +27,7 @@ class HiddenInstances(Struct, frozen=True, kw_only=True):
     """Hidden before, or shown before."""
     in_part: list[InstanceInPart]
     """Left as they are, because not all of their runs meet the condition."""
-    of_others: dict[str, list[str]]
+    left_to_others: dict[str, list[str]]
     """User -> the instances that were left as they are because this user requested them."""
 
 
@@ -58,7 +58,7 @@ def hide(
         changed=[keys[key] for key in changed],
         unchanged=[name for key, name in keys.items() if key not in changed],
         in_part=in_part,
-        of_others=of_others,
+        left_to_others=of_others,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lrurun import plugins, studies
+from lrurun.config import names
 from lrurun.errors import NotFoundError, UsageError, check_type
 from lrurun.instances import lookup, requests
 from lrurun.instances.requests import LadderRequest
@@ -208,6 +209,7 @@ def ladder(
     rungs: str | Sequence[str] = (),
     decide: bool = False,
     max_seeds: Literal[12, 20] | None = None,
+    name: str | None = None,
     ledger: AnyPath | None = None,
     runs_dir: AnyPath | None = None,
     data_dir: AnyPath | None = None,
@@ -231,6 +233,7 @@ def ladder(
         rungs: only these rungs.
         decide: whether seeds are added until each difference and claim is decided.
         max_seeds: with `decide`: 12 or 20 seeds at most; None for 20.
+        name: the short name of the instance, by which commands find it; None for one made of files and settings.
         ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
         runs_dir: the folder of logs and checkpoints, or its URL; None for the one beside the ledger.
         data_dir: the folder of all data; None for the one that commands use.
@@ -243,18 +246,19 @@ def ladder(
     check_type("task", task, str | os.PathLike, "a task or a path", hint)
     check_type("ladder", ladder, str | os.PathLike | None, "text or a path", hint)
     check_type("profile", profile, str | None, "text", hint)
+    check_type("name", name, str | None, "text", hint)
     check_type("set", set, Mapping | None, "a mapping", hint)
-    for name, flag in (("tune", tune), ("decide", decide)):
-        check_type(name, flag, bool, "True or False", hint)
+    for flag_name, flag in (("tune", tune), ("decide", decide)):
+        check_type(flag_name, flag, bool, "True or False", hint)
     check_whole("max_seeds", max_seeds, 1)
     plugins.load_files(files, named="files")
-    name = os.fspath(task)
-    if studies.is_task(name):
-        study = name.removeprefix(studies.PREFIX)
-        raise UsageError(f"task: {name} is a study, which no ladder has", f'lrurun.study("{study}") computes it')
+    task_name = os.fspath(task)
+    if studies.is_task(task_name):
+        study = task_name.removeprefix(studies.PREFIX)
+        raise UsageError(f"task: {task_name} is a study, which no ladder has", f'lrurun.study("{study}") computes it')
     request = LadderRequest(
-        task=name,
-        ladder=requests.ladder_or_default(None if ladder is None else os.fspath(ladder), name),
+        task=task_name,
+        ladder=requests.ladder_or_default(None if ladder is None else os.fspath(ladder), task_name),
         profile=profile,
         rungs=texts("rungs", rungs, 'as in rungs=["ring-init", "gamma-norm"]'),
         seeds=seeds_of(seeds),
@@ -262,6 +266,7 @@ def ladder(
         sets={text_of("set", path, hint): plain_value(value) for path, value in (set or {}).items()},
         decide=decide,
         max_seeds=max_seeds,
+        name=None if name is None else names.check(name, "--name"),
     )
     if decide and (seeds is not None or request.rungs):
         raise UsageError("decide and seeds or rungs exclude each other", "max_seeds=12 bounds the seeds")

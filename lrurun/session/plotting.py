@@ -148,7 +148,8 @@ def _of_runs_of_instance(
         return drawing.slots(report)
     if kind == "lengths":
         return drawing.lengths(report, plan.task.spec(plan.options).length)
-    return drawing.ladder(paper_tables.with_results(report) if plain else report, numbers, with_differences=differences)
+    shown = paper_tables.with_results(report, or_published=True) if plain else report
+    return drawing.ladder(shown, numbers, with_differences=differences)
 
 
 def counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:

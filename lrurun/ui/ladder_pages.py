@@ -299,7 +299,7 @@ def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     report = loaded_instance.of_instance(ledger, instance).report()
     content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
-    return {"heading": content.title, "report": html.parts(report, content, details)}
+    return {"heading": instance.identity.named(content.title), "report": html.parts(report, content, details)}
 
 
 DOWNLOADS: Mapping[str, tuple[str, str]] = {

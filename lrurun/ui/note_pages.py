@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from lrurun.errors import plural
 from lrurun.ledger.times import when
+from lrurun.ledger.values import REMOVED
 from lrurun.report.figures import curves
 
 if TYPE_CHECKING:
@@ -52,27 +53,24 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
                 "name": tag,
                 "count": plural(len(of_tag), "run"),
                 "address": _address(tag),
-                "runs": _linked(of_tag[:_RUNS], runs),
+                "runs": [_link(run, runs) for run in of_tag[:_RUNS] if run in runs],
                 "more": max(len(of_tag) - _RUNS, 0),
             }
             for tag, of_tag in tagged.items()
         ],
-        "notes": [
-            {"run": _link(event.run, runs), "time": when(event.time), "user": _user(event), "text": event.text}
-            for event in reversed(said[-_NOTES:])
-            if event.run is not None
-        ],
-        "exclusions": [
-            {"run": _link(one.run, runs), "time": when(one.time), "user": who_excluded.get(one.run), "text": one.why}
-            for one in excluded[:_NOTES]
-        ],
+        "notes": _by_text(
+            [(event.run, event.time, _user(event), event.text) for event in reversed(said[-_NOTES:]) if event.run], runs
+        ),
+        "exclusions": _by_text(
+            [(one.run, one.time, who_excluded.get(one.run), one.why) for one in excluded[:_NOTES]], runs
+        ),
         "hidden": [
             {"key": key, "name": instances[key].short_name, "time": when(record.time), "user": record.user}
             for key, record in sorted(hidden.items(), key=lambda item: -item[1].time)[:_NOTES]
         ],
         "removals": [
             {
-                "what": "forgotten" if removal.kind == "forgotten" else "left out of this copy",
+                "what": REMOVED[removal.kind],
                 "selection": removal.selection,
                 "runs": plural(removal.runs, "run"),
                 "time": when(removal.time),
@@ -84,15 +82,10 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
         ],
         "more": {
             "tags": max(len(every_tag) - _TAGS, 0),
-            **{
-                name: max(len(entries) - _NOTES, 0)
-                for name, entries in {
-                    "notes": said,
-                    "exclusions": excluded,
-                    "hidden": hidden,
-                    "removals": removals,
-                }.items()
-            },
+            "notes": max(len(said) - _NOTES, 0),
+            "exclusions": max(len(excluded) - _NOTES, 0),
+            "hidden": max(len(hidden) - _NOTES, 0),
+            "removals": max(len(removals) - _NOTES, 0),
         },
     }
 
@@ -109,10 +102,21 @@ def _address(tag: str) -> str | None:
     return None if quote is None else f"/runs?{urlencode({'where': f'tag={quote}{tag}{quote}'})}"
 
 
-def _linked(ids: Iterable[str], runs: Mapping[str, Run]) -> list[dict[str, str]]:
-    known: Sequence[Run] = [runs[run] for run in ids if run in runs]
-    names = curves.names_of(known)
-    return [{"id": run.id, "name": names[run.id]} for run in known]
+def _by_text(entries: Iterable[tuple[str, float, str | None, str]], runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """Run, time, user and text of notes -> one entry for all runs that one command has given the same."""
+    together: dict[tuple[float, str | None, str], list[str]] = {}
+    for run, time, user, text in entries:
+        together.setdefault((time, user, text), []).append(run)
+    return [
+        {
+            "runs": [_link(run, runs) for run in ids[:_RUNS]],
+            "more": max(len(ids) - _RUNS, 0),
+            "time": when(time),
+            "user": user,
+            "text": text,
+        }
+        for (time, user, text), ids in together.items()
+    ]
 
 
 def _link(run: str, runs: Mapping[str, Run]) -> dict[str, str]:

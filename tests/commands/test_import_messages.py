@@ -119,6 +119,12 @@ def test_a_cell_that_is_no_number_is_named(
         assert f"{hint}\n" in error
 
 
+def test_a_cell_of_a_table_without_names_of_runs_is_named_by_its_line(machine: Machine) -> None:
+    (machine.folder / "x.csv").write_text("norm,seed,test_acc\nlayer,0,0.8\nlayer,1,abc\nbatch,0,0.9\n")
+    error = machine.run("import", "x.csv", code=2).stderr
+    assert error.startswith("error: test_acc: is no number in x.csv, line 3, found 'abc'\n")
+
+
 def test_several_runs_of_a_seed_name_the_settings_that_differ_and_the_choice_among_them(machine: Machine) -> None:
     rows = [
         [f"{norm}{k}{lr}{opt}", norm, k, 0.8, 0.7 + lr, 1 - lr, lr, opt, 100 * k + 7 * lr]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lrurun import paths
 from tests.harness.imported import fill as fill_imported
 from tests.harness.imported import write as write_imported
 from tests.harness.machine import Machine
+from tests.harness.plans import LADDER
 from tests.harness.programs import write
 from tests.harness.results import fill
 from tests.harness.shared import once
@@ -119,3 +121,13 @@ def test_commands_name_the_task_where_that_is_enough_else_the_instance(everythin
         assert command in everything.run("report", "--instance", name).stdout, name
     options = ("sDigits", "--profile", "smoke", "--set", "optim.lr=0.5", "--set", "model.width=4")
     assert SHORT["sDigits-smoke-lr0.5-width4"] in everything.run("report", *options).stdout
+
+
+def test_a_ladder_that_is_not_the_one_in_the_file_of_the_recipe_is_named(machine: Machine) -> None:
+    rungs = "\n\n".join(LADDER.split("\n\n")[1:3])
+    recipe = paths.find("recipes", "sDigits").read_text()
+    (machine.folder / "own.toml").write_text(f"{recipe}\n{rungs}")
+    hint = machine.refused("report", "own.toml", "--ladder", "lru", code=4)
+    assert "run: lrurun ladder own.toml --ladder lru\n" in hint
+    assert "run: lrurun ladder own.toml\n" in machine.refused("report", "own.toml", code=4)
+    assert "run: lrurun ladder sDigits\n" in machine.refused("report", "sDigits", "--ladder", "lru", code=4)

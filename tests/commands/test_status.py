@@ -67,6 +67,10 @@ def test_an_hours_use_fits_a_screen_where_nothing_runs(hour: Machine) -> None:
         assert len(lines) < 30, "a line is left for the prompt"
         assert max(map(len, lines)) <= width
     assert "tanh-rnn   0/2" in "\n".join(lines), "what waits shows its rungs while there is room"
+    drawn = hour.run("status").stdout
+    for room, has_rungs in ((len(drawn.splitlines()), True), (len(drawn.splitlines()) - 1, False)):
+        with mock.patch("lrurun.report.live.projects.SCREEN", room):
+            assert (hour.run("status").stdout == drawn) is has_rungs
     with Ledger.open(hour.ledger) as ledger:
         enqueue(ledger, {"optim.lr": 0.6}, seeds=2)
         enqueue(ledger, {"optim.lr": 0.7}, seeds=2)

@@ -289,7 +289,7 @@ def test_merge_brings_the_part_with_its_folders_alone(there: Machine, here: Mach
     for table in ("metrics", "item_results", "events", "stored_attempts", "eigenvalues", "ladder_runs", "ladders"):
         assert len(tables(here.ledger)[table]) == len(wanted[table]), table
     assert here.json("ledger", "merge", name, "--other-runs", str(there.runs), *part) == {
-        **{"schema_version": 1, "new": 0, "finished": 0, "known": 3, "held": 0, "checkpoints": 0, "returned": 0},
+        **{"schema_version": 1, "new": 0, "finished": 0, "known": 3, "held": 0, "checkpoints": 0, "back": 0},
         **{
             "hidden": [],
             "instances": [{"name": "sDigits", "instance": only(wanted["ladders"])["key"], "runs": 2, "of": 6}],
@@ -354,7 +354,7 @@ def test_a_forgotten_run_comes_back_with_an_old_backup(there: Machine, here: Mac
     raw(here.ledger, "UPDATE removals SET finished_at = NULL WHERE why = 'a typo' AND user_name != 'ada'")
     said = here.run("ledger", "merge", str(there.ledger), "--other-runs", str(there.runs))
     assert "runs new here: 1;" in said.stdout
-    assert said.stderr == "forgotten here before, and back: 1 run\n"
+    assert said.stderr == "forgotten before, and back: 1 run\n"
     with Ledger.read(here.ledger) as ledger:
         assert ledger.count_runs() == count
         assert ledger.check() == []
@@ -377,7 +377,7 @@ def test_what_only_the_other_ledger_had_forgotten_is_no_return(there: Machine, h
         " SELECT id, ?, '', 'ring', 'train', 'old', 'sDigits', 9, 'done' FROM removals WHERE kind = 'forgotten'",
         run,
     )
-    assert here.json("ledger", "merge", str(there.ledger))["returned"] == 0
+    assert here.json("ledger", "merge", str(there.ledger))["back"] == 0
 
 
 # Older ledgers

@@ -150,7 +150,7 @@ def test_a_forgotten_run_whose_files_remain_does_not_come_back(full: Machine) ->
     lose(full)
     done = full.run("ledger", "rebuild")
     assert done.stdout == "ledger.db: 7 runs, 3 ladder instances\n"
-    said = "it was forgotten; lrurun ledger gc removes the rest"
+    said = "it was forgotten; lrurun ledger gc or rm removes the rest"
     assert done.stderr == f"warning: {full.runs}/{first.id}/run.json: left out: {said}\n", "nothing to train again"
     with Ledger.open(full.ledger) as opened:
         assert first.id not in opened.run_ids()

@@ -19,6 +19,7 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
+from tests.harness.results import fill
 from tests.harness.stores import key, ledger, path, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -242,6 +243,8 @@ def test_arguments_of_another_type_are_refused(finished: Machine) -> None:
         "task: expected text, found int": lambda: opened.report(5),
         "sets: expected a mapping or a list": lambda: opened.report("sDigits", sets=5),
         "ladder: expected text, found int": lambda: opened.claims(ladder=5),
+        "instance: expected text, found int": lambda: opened.claims(instance=5),
+        "instance and ladder or task exclude each other": lambda: opened.claims(instance="sDigits", task="sDigits"),
         "ledger: expected a path or a URL, found int": lambda: lrurun.open(5),
         "ledger: expected a path or a URL": lambda: lrurun.load(run, ledger=opened),
         "files: expected a list of paths, found int": lambda: lrurun.open(files=5),
@@ -272,3 +275,18 @@ print(json.dumps([name for name in ("jax", "flax", "pandas", "polars", "typer", 
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=finished.folder, check=True)
     assert json.loads(done.stdout) == []
+
+
+def test_claims_are_judged_by_the_instance_that_is_named(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for sets, scores in ({}, [0.5, 0.52]), ({"optim.lr": 0.5}, [0.9, 0.95]):
+        fill(machine.ledger, "sDigits", {"tanh-rnn": [0.6, 0.61], "linear-rnn": scores}, sets=sets)
+    for name in ("sDigits", "sDigits-lr0.5"):
+        expected = machine.json("claims", "--instance", name)["claims"]
+        with lrurun.open(machine.ledger) as opened:
+            found = opened.claims(instance=name)
+        [key_of] = [one["instance"] for one in machine.json("status", "--instance", name)["ladders"]]
+        assert {row.here.instance for row in found if row.here is not None} == {key_of}
+        assert [row.here and row.here.verdict for row in found] == [
+            row["here"] and row["here"]["verdict"] for row in expected
+        ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from lrurun.report.figures import figure_files
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.shared import once
@@ -139,14 +141,43 @@ def test_the_choice_has_a_table_for_a_paper(swept: Machine) -> None:
         r"\caption{From a tanh RNN to the Linear Recurrent Unit, on sDigits. ",
         "over 12 seeds. ",
         "Bold: no other variant is better, by the same test corrected over 3 pairs. ",
-        "Learning rate of each variant: chosen on validation among 3 values with 3 seeds, which no score or test here "
-        "uses.}",
+        "Learning rate of each variant: chosen on validation among 3 values with 3 seeds (0, 1, 2), which no score or "
+        "test here uses.}",
     ):
         assert words in caption, words
-    assert "optim" not in text
-    assert "-chosen}" in text  # the table of the ladder without a choice has another label
+    assert "optim" not in caption
+    # neither the label of the ladder without a choice nor that of another setting's
+    assert r"\label{tab:lru-sDigits-smoke-chosen-by-optim.lr}" in text
     error = swept.refused(*BY, "--plain")
     assert error.startswith("error: --plain: is for the scores of a ladder, of --choose, or of --all\n")
+
+
+def test_the_choice_has_the_figure_of_a_ladder(swept: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    render = figure_files.render
+    monkeypatch.setattr(figure_files, "render", lambda figure, *more: (drawn.append(figure), render(figure, *more))[1])
+    out = str(tmp_path / "chosen.svg")
+    swept.run("plot", *FAST, "--by", "optim.lr", "--choose", "--out", out)
+    [figure] = drawn
+    assert "as chosen" in figure.title
+    assert "chosen on validation among 3 values with 3 seeds (0, 1, 2), which no verdict uses:" in figure.caption
+    first, second = figure.panels
+    scores = {rung: 100 * np.array(drawn_scores) for rung, drawn_scores in judged_by_hand().items()}
+    points = sorted(x for curve in first.curves for x in curve.x if x is not None)
+    for of_rung in scores.values():
+        for score in of_rung:
+            assert min(abs(score - x) for x in points) < 1e-9
+    differences = [scores[rung].mean() - scores[base].mean() for base, rung in itertools.pairwise(RUNGS)]
+    shown = [x for curve in second.curves for x in curve.x if x is not None]
+    for difference in differences:
+        assert min(abs(difference - x) for x in shown) < 1e-9
+    error = swept.refused("plot", *FAST, "--by", "optim.lr", "--choose", "--metric", "test/accuracy", "--out", out)
+    assert "--choose and --metric exclude each other" in error
+    assert "--choose: belongs to --by" in swept.refused("plot", *FAST, "--choose", "--out", out)
+
+
+def judged_by_hand() -> Scores:
+    return {rung: drawn(rate, range(3, 15))[1][rung] for rung, rate in chosen_by_hand(range(3)).items()}
 
 
 def _few(folder: Path) -> None:

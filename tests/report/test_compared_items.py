@@ -259,7 +259,8 @@ def test_a_dot_is_at_the_shares_of_seeds_of_both_rungs(filled: Machine, sketched
     places = [(100.0, 100.0), (33.333333, 100.0), (0.0, 50.0), (33.333333, 50.0), (100.0, 0.0)]
     found = dots(plane)
     assert sorted(found) == sorted(places)
-    assert {place for place, area in found.items() if area > min(found.values())} == {(0.0, 50.0)}  # two items
+    # two items; the side of a square is shorter than the diameter of a circle of its area
+    assert {place for place, area in found.items() if area > 1.3 * min(found.values())} == {(0.0, 50.0)}
     assert (plane.get_xlabel(), plane.get_ylabel()) == ("tanh-rnn (n=3)", "linear-rnn (n=2)")
     assert plane.get_title().split("\n")[:2] == ["better on 4", "worse on 1"]
     assert lines(counts)["better"] == (pytest.approx([100 / 6, 50, 200 / 3]), [4, 3, 1])

@@ -1,4 +1,4 @@
-"""The tables that LaTeX has of every ladder of the kept results compile, and fit a page."""
+"""The tables and the methods paragraphs that LaTeX has of every ladder of the kept results compile, and fit a page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.formats.paper_style import PaperStyle
+from lrurun.report.methods import paragraph
 from lrurun.report.tables import all_tasks, loaded_instance
 from tests.docs import kept
 from tests.harness import typeset
@@ -48,6 +49,8 @@ def test_every_ladder_of_the_kept_results(tmp_path: Path, page: str) -> None:
             report = loaded.report(with_claims=True, with_unbeaten=True)
             for options, name, text in forms(report, ("ablation", "claims") if report.claims else ("ablation",)):
                 tables[options][f"{one.short_name} {name}"] = text
+            for options in tables:
+                tables[options][f"{one.short_name} methods"] = paragraph.of_instance(loaded).render("latex")
         for ladder, profile, tune in sorted(names, key=str):
             request = LadderRequest(task="", ladder=ladder, profile=profile, tune=tune, sets={})
             try:

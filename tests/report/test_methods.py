@@ -174,7 +174,8 @@ def test_runs_that_broke_off_were_not_interrupted(machine: Machine) -> None:
             ("SELECT 1", ["Three runs were interrupted, four times in all, and finished later from checkpoints."]),
             (
                 """
-                UPDATE stored_attempts SET outcome = 'failed' WHERE n = 1 AND run = (SELECT min(run) FROM stored_attempts)
+                UPDATE stored_attempts SET outcome = 'failed'
+                WHERE n = 1 AND run = (SELECT min(run) FROM stored_attempts)
                 """,
                 [
                     "Three runs were interrupted, three times in all, and finished later from checkpoints.",

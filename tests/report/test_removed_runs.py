@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,10 +57,62 @@ def test_every_format_has_the_caution_and_the_reason(partial: Machine) -> None:
     assert "runs removed" in claims
 
 
+def test_a_caption_names_them_with_the_reason(partial: Machine) -> None:
+    """In words of a paper, of tables of rungs and of claims."""
+    for table in ("ablation", "claims"):
+        caption = partial.run(*REPORT, "--format", "latex", "--plain", "--tables", table).stdout.replace("\n", " ")
+        assert "2 runs of gamma-norm were deleted and are not counted. " in caption
+        assert "1 run of ring-init was deleted and is not counted: the fan was loud." in caption
+    raw(partial.ledger, "UPDATE removals SET kind = 'left out' WHERE why IS NULL")
+    fill(partial.ledger, "sDigits", {"ring-init": [0.9]}, profile="smoke", first=1)
+    caption = partial.run(*REPORT, "--format", "latex", "--plain").stdout.replace("\n", " ")
+    assert "2 runs of gamma-norm are not in the record of this table. " in caption
+    assert "1 run of ring-init was deleted and repeated: the fan was loud." in caption
+
+
+def test_a_result_that_was_forgotten_and_trained_again_is_named_in_every_format(partial: Machine) -> None:
+    fill(partial.ledger, "sDigits", {"ring-init": [0.99]}, profile="smoke", first=1)
+    assert "; 1 run was forgotten and trained again (ring-init): the fan was loud" in partial.shown(*REPORT, width=200)
+    found = partial.json(*REPORT)
+    assert {run["rung"] for run in found["removed_runs"]} == {"gamma-norm"}
+    [again] = found["trained_again"]
+    assert (again["rung"], again["seed"], again["state"], again["why"]) == ("ring-init", 1, "done", WHY)
+    full = (
+        f"1 run was forgotten by {again['removed_by']} and trained again: ring-init, seed 1. Reason: the fan was loud."
+    )
+    for form in ("table", "md", "latex", "html"):
+        text = partial.run(*REPORT, "--format", form, *(["--details"] if form == "table" else [])).stdout
+        assert full in text.replace("\n", " "), form
+    made = partial.json(*REPORT, "--methods")
+    assert made["facts"]["deleted and repeated"] == {"deleted": {"ring-init": 1}, "why": [WHY]}
+    assert (
+        "One run was deleted with its results and then repeated (one of ring-init); the reason given: the fan was loud."
+    ) in made["text"]
+
+
+def test_a_failed_run_that_was_forgotten_and_trained_again_is_no_evidence(machine: Machine) -> None:
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5, 0.6], "ring-init": [0.7, 0.8]}, profile="smoke")
+    machine.run("ledger", "forget", "--where", "seed=1", "--yes", "--why", WHY)
+    raw(machine.ledger, "UPDATE removed_runs SET state = 'failed'")
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.6], "ring-init": [0.8]}, profile="smoke", first=1)
+    assert machine.json(*REPORT)["trained_again"] == []
+
+
+def test_a_run_that_a_merge_brings_back_needs_no_remark(partial: Machine, tmp_path: Path) -> None:
+    old = Machine(tmp_path / "old")
+    fill(old.ledger, "sDigits", {"ring-init": [0.7, 0.8]}, profile="smoke")
+    raw(old.ledger, "DROP TRIGGER runs_finished_stay")
+    raw(old.ledger, "UPDATE stored_runs SET created_at = 1")
+    assert partial.json("ledger", "merge", str(old.ledger))["back"] == 1
+    found = partial.json(*REPORT)
+    assert (found["trained_again"], len(found["removed_runs"])) == ([], 2)
+    assert "the fan was loud" not in partial.run(*REPORT, "--details").stdout
+
+
 def test_runs_that_are_back_do_not_count_and_hidden_instances_change_nothing(partial: Machine) -> None:
     fill(partial.ledger, "sDigits", {"ring-init": [0.8]}, profile="smoke", first=1)
     answer = partial.run(*REPORT).stdout
-    assert "ring-init): the fan was loud" not in answer
+    assert "1 run was forgotten (ring-init)" not in answer
     assert "2 runs were forgotten (gamma-norm)" in answer
     raw(partial.ledger, "INSERT INTO hidden (ladder, time) SELECT id, 0 FROM ladders")
     assert partial.run(*REPORT).stdout == answer

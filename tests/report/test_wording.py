@@ -36,6 +36,20 @@ def test_a_p_has_three_decimals_in_columns_and_in_sentences(p: float, number: st
     assert wording.p_value(p) == ("p < 0.001" if number == "< 0.001" else f"p = {number}")
 
 
+@pytest.mark.parametrize(
+    ("p", "number"),
+    [(0.04973, "0.0497"), (0.0503, "0.0503"), (0.049999, "0.049999"), (0.05, "0.050"), (0.0494, "0.049")],
+)
+def test_a_p_near_the_level_has_the_digits_that_show_on_which_side_it_is(p: float, number: str) -> None:
+    assert wording.p_number(p) == number
+    assert wording.p_value(p) == f"p = {number}"
+
+
+def test_a_p_of_a_study_near_the_level_has_them_too() -> None:
+    assert wording.beside_level(0.0497, "{:.2g}", "{:.3g}") == "0.0497"
+    assert wording.beside_level(0.0123, "{:.2g}", "{:.3g}") == "0.012"
+
+
 def test_scores_without_a_known_error_have_none() -> None:
     assert wording.with_error(0.9267, 0.0019, ACCURACY) == "92.67 ± 0.19"
     assert wording.with_error(0.9267, None, ACCURACY, short=True) == "92.7"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import random
+import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -126,6 +129,34 @@ def test_a_finished_run_is_deleted_by_nothing_else(filled: Machine) -> None:
         raw(filled.ledger, f"DELETE FROM stored_runs WHERE number IN ({number})")
 
 
+def test_the_removals_of_other_ledgers_and_earlier_ones_allow_no_deletion(filled: Machine, tmp_path: Path) -> None:
+    """Only the one whose files remain, of a run that is not newer."""
+    [run] = runs_of(filled, f"instance={OTHER} and seed=0")
+    other = Machine(tmp_path / "other")
+    other.run("ledger", "merge", str(filled.ledger), "--other-runs", str(filled.runs))
+    other.run(*FORGET, "--where", f"id={run}", "--yes")
+    filled.run("ledger", "merge", str(other.ledger), "--other-runs", str(other.runs))
+    [removal] = filled.json("ledger", "forgotten")["removals"]
+    assert [one["run"] for one in removal["removed"]] == [run]
+    for table in ("metrics", "item_results", "events", "ladder_runs", "stored_attempts"):
+        raw(filled.ledger, f"DELETE FROM {table}")
+    delete = "DELETE FROM stored_runs WHERE id = ?"
+    for kind, finished, time_ in (("forgotten", 2e9, 2e9), ("left out", None, 2e9), ("forgotten", None, 1.0)):
+        raw(filled.ledger, "UPDATE removals SET kind = ?, finished_at = ?, time = ?", kind, finished, time_)
+        with pytest.raises(refused_by_database(), match="a finished run is only deleted by ledger forget"):
+            raw(filled.ledger, delete, run)
+    raw(filled.ledger, "UPDATE removals SET kind = 'forgotten', finished_at = NULL, time = 2e9")
+    raw(filled.ledger, delete, run)
+    assert run not in [one["id"] for one in filled.json("runs")["runs"]]
+
+
+def test_a_run_of_a_machine_with_a_fast_clock_is_forgotten(filled: Machine) -> None:
+    raw(filled.ledger, "DROP TRIGGER runs_finished_stay" + " ON stored_runs" * (not isinstance(filled.ledger, Path)))
+    raw(filled.ledger, "UPDATE stored_runs SET created_at = 4e9")
+    filled.run(*FORGET, OTHER, "--yes")
+    assert len(runs_of(filled, f"instance={SMOKE}")) == len(filled.json("runs")["runs"]) == 4
+
+
 def change(machine: Machine, statement: str, *values: Any) -> None:
     raw(machine.ledger, statement, *values)
 
@@ -229,6 +260,45 @@ def answered(machine: Machine, arguments: list[str], question: str, answer: str)
     os.close(screen)
     assert is_answered, shown.decode()
     return process.returncode, shown.decode().replace("\r\n", "\n")
+
+
+def test_json_names_instances_as_status_does(filled: Machine) -> None:
+    named = {(ladder["name"], ladder["instance"]) for ladder in filled.json("status")["ladders"]}
+    assert {name for name, _ in named} == {SMOKE, OTHER}
+    done = filled.json(*FORGET, SMOKE, OTHER, "--yes", "--why", "a wrong import")
+    assert {(one["name"], one["instance"]) for one in done["instances"]} == named
+    assert {one["ladder"] for one in done["instances"]} == {"lru"}
+    [removal] = filled.json("ledger", "forgotten")["removals"]
+    assert {(one["name"], one["instance"]) for one in removal["removed"]} == named
+
+
+def test_the_hint_about_kept_runs_is_a_command(machine: Machine) -> None:
+    fill(machine.ledger, "npDigits", {"gamma-norm": [0.5] * 5, "ring-init": [0.5]})
+    rungs = {"gamma-norm": runs_of(machine, "rung=gamma-norm"), "ring-init": runs_of(machine, "rung=ring-init")}
+    for rung, runs in rungs.items():
+        machine.run("mark", *runs, "--tag", "keep")
+        command = (*FORGET, "--where", f"rung={rung}", "--yes", "--why", "a wrong import")
+        hint = machine.refused(*command, code=1).partition("hint: remove the tag: lrurun ")[2]
+        machine.run(*hint.split())
+        assert sorted(machine.json(*command)["runs"]) == sorted(runs)
+
+
+def test_a_result_that_comes_while_it_asks_makes_the_runs_evidence(filled: Machine, monkeypatch) -> None:
+    from lrurun.commands._shared import asking
+
+    def agreed(*arguments: Any, **options: Any) -> bool:
+        fill(filled.ledger, "npDigits", {"ring-init": [0.5, 0.6]})
+        return True
+
+    before = runs_of(filled, f"instance={OTHER} and seed<2")
+    command = (*FORGET, "--where", "rung=gamma-norm and seed<2 and task=npDigits", "--yes")
+    with monkeypatch.context() as patch:
+        patch.setattr(asking, "agreed", agreed)
+        said = filled.run(*command, code=2).stderr
+    assert said.startswith(f"error: {OTHER} compares ring-init with gamma-norm: to forget runs of a ladder")
+    assert set(before) < set(runs_of(filled, f"instance={OTHER}"))
+    assert filled.json("ledger", "forgotten")["removals"] == []
+    assert sorted(filled.json(*command, "--why", "a wrong import")["runs"]) == sorted(before)
 
 
 def test_a_run_that_another_instance_needs_stays(filled: Machine) -> None:
@@ -392,6 +462,7 @@ def test_the_folder_of_a_run_that_was_queued_again_meanwhile_stays(filled: Machi
     assert removal.selection == OTHER
     assert (filled.runs / again.id / "1" / "log.txt").exists()
     assert len(list(filled.runs.glob("[0-9a-f]*"))) == 4 + 1
+    assert (filled.runs / "ladders" / f"{instance.key}.json").exists()
 
 
 @pytest.mark.slow
@@ -459,7 +530,94 @@ def test_of_two_at_once_one_wins_and_the_other_says_so(filled: Machine) -> None:
     check_only(filled, SMOKE)
 
 
+def stopped(machine: Machine, *arguments: str) -> None:
+    """Forgets, and is killed before files are removed."""
+
+    def stop(*arguments: Any) -> bool:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forgetting, "_remove_files", stop)
+        with pytest.raises(Killed):
+            machine.run(*FORGET, *arguments, "--yes")
+
+
+def test_a_command_that_goes_on_forgets_what_meets_its_condition_now(filled: Machine) -> None:
+    other = "task=npDigits"
+    stopped(filled, "--where", other)
+    assert filled.run(*FORGET, "--where", other, "--yes").stdout.endswith(
+        ": was forgotten before, 3 runs; the files that were left are removed now\n"
+    )
+    filled.run(*FORGET, "--where", other, "--yes", code=4)
+    fill(filled.ledger, "npDigits", {"gamma-norm": [0.5, 0.6, 0.7]})
+    add_files(filled)
+    stopped(filled, "--where", other)
+    fill(filled.ledger, "npDigits", {"ring-init": [0.5, 0.6]})
+    add_files(filled)
+    done = filled.run(*FORGET, "--where", other, "--yes").stdout
+    assert "was forgotten before, 3 runs" in done
+    assert "forgotten: 1 instance, 2 runs; " in done
+    check_only(filled, SMOKE)
+
+
 # Disks and rights
+
+
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_files_that_are_not_in_this_folder_wait(machine: Machine, is_mounted: bool) -> None:
+    """The disk is not mounted, or the command runs on another machine with another folder at this path."""
+    fill_both(machine)
+    runs = runs_of(machine, f"instance={OTHER}")
+    stopped(machine, OTHER)
+    away = machine.runs.rename(machine.folder / "away")
+    if is_mounted:
+        machine.runs.mkdir()
+    assert machine.run("ledger", "gc", "--dry-run").stderr == "nothing to remove\n"
+    assert machine.run("ledger", "gc").stderr == (
+        f"warning: runs: has no files of {OTHER}, which was forgotten: is a disk not mounted? lrurun ledger "
+        "gc removes them once they are there, and lrurun ledger gc --gone is for files that are gone\nnothing to remove\n"
+    )
+    [removal] = machine.json("ledger", "forgotten")["removals"]
+    assert (removal["bytes"], removal["finished_at"]) == (None, None)
+    if is_mounted:
+        machine.runs.rmdir()
+    away.rename(machine.runs)
+    assert {path.name for path in machine.runs.iterdir()} > set(runs)
+    assert "the files of npDigits, which was forgotten" in machine.run("ledger", "gc").stderr
+    check_only(machine, SMOKE)
+
+
+def test_files_that_are_gone_are_looked_for_no_more(machine: Machine) -> None:
+    fill_both(machine)
+    stopped(machine, OTHER)
+    machine.runs.rename(machine.folder / "away")
+    assert machine.json("ledger", "check", code=1)["problems"] == [
+        f"runs are forgotten, and their files remain: {OTHER}"
+    ]
+    expected = "the files of npDigits, which was forgotten\n"
+    assert machine.run("ledger", "gc", "--gone", "--dry-run").stderr == f"to be removed: {expected}"
+    assert machine.run("ledger", "gc", "--gone").stderr == f"removed: {expected}"
+    assert machine.json("ledger", "check", "--quick")["problems"] == []
+
+
+def test_rebuild_brings_back_what_a_merge_did_and_no_files_that_have_survived(machine: Machine, tmp_path: Path) -> None:
+    fill_both(machine)
+    first, second, third = runs_of(machine, f"instance={OTHER}")  # of seeds 2, 1, 0
+    old = machine.copy(tmp_path / "old")
+    machine.run(*FORGET, OTHER, "--yes")
+    shutil.copytree(old.runs / first, machine.runs / first)
+    other = ("--other-runs", str(old.runs), "--where", f"id={second}")
+    merged = machine.json("ledger", "merge", str(old.ledger), *other)
+    assert (merged["new"], merged["back"]) == (1, 1)
+    fill(machine.ledger, "npDigits", {"gamma-norm": [0.1]}, first=0)
+    add_files(machine)
+    machine.ledger.unlink()
+    said = machine.run("ledger", "rebuild").stderr
+    assert (
+        f"{machine.runs / first / 'run.json'}: left out: it was forgotten; lrurun ledger gc or rm removes the rest"
+        in said
+    )
+    assert sorted(runs_of(machine, f"instance={OTHER}")) == sorted([second, third])
 
 
 def test_on_a_full_disk_nothing_is_lost(machine: Machine) -> None:
@@ -511,6 +669,31 @@ def test_space_is_given_back_unless_somebody_is_in_the_way(machine: Machine, tmp
         done = read.run(*FORGET, OTHER, "--yes")
     assert "the space of what was forgotten is used for what is recorded next" in done.stderr
     assert read.json("ledger", "check")["problems"] == []
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("failure", "text"), [(LrurunError("the disk is broken"), "the disk is broken"), (KeyboardInterrupt(), "stopped")]
+)
+def test_what_is_forgotten_is_said_although_no_space_is_given_back(
+    machine: Machine, monkeypatch, form: str, failure: BaseException, text: str
+) -> None:
+    from lrurun.ledger.database.sqlite import SQLite
+
+    def give_back(self: SQLite) -> None:
+        raise failure
+
+    fill_both(machine)
+    monkeypatch.setattr(SQLite, "give_back", give_back)
+    done = machine.run(*FORGET, OTHER, "--yes", *(["--json"] if form == "json" else []))
+    assert done.stderr == (
+        f"the ledger was not made smaller ({text}): the space of what was forgotten is used for what is recorded next\n"
+    )
+    if form == "json":
+        found = json.loads(done.stdout)
+        assert (len(found["runs"]), found["finished"], found["given_back"]) == (3, True, 0)
+    else:
+        assert done.stdout.splitlines()[-1].startswith("forgotten: 1 instance, 3 runs; ")
 
 
 def test_a_ledger_that_is_busy_or_only_readable_is_refused(machine: Machine, monkeypatch) -> None:
@@ -575,13 +758,15 @@ def test_a_role_without_the_right_to_delete_is_refused(
     assert done.stderr == (
         f"error: the user of the ledger {url} may not forget runs: it lacks {missing}\n"
         "hint: the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public "
-        "TO name; lrurun ledger hide takes an instance out of lists\n"
+        "TO name; lrurun ledger hide takes an instance out of "
+        "lists\n"
     )
     assert (dump(served.ledger), served.files()) == before
     plan = served.run(*FORGET, OTHER, "--dry-run", "--ledger", str(url))
     assert "to be forgotten: 1 instance, 3 runs" in plan.stdout
-    postgres.admin(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}", database)
-    postgres.admin(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}", database)
+    grants = [part for part in re.split("[:;] ", done.stderr) if part.startswith("GRANT ")]
+    for grant in grants:
+        postgres.admin(grant.replace(" TO name", f" TO {role}"), database)
     done = served.run(*FORGET, OTHER, "--yes", "--ledger", str(url))
     assert "only the owner of its tables may vacuum them: the space of what was forgotten is used" in done.stderr
     check_only(served, SMOKE)
@@ -592,6 +777,8 @@ def test_a_role_without_the_right_to_delete_is_refused(
 
 def test_files_in_a_store_are_removed(machine: Machine, tmp_path: Path, monkeypatch) -> None:
     fill_both(machine)
+    fill(machine.ledger, "npDigits", {"gamma-norm": [0.5] * 25}, first=3)
+    add_files(machine)
     store, cache = tmp_path / "store", tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     machine.env |= {"XDG_CACHE_HOME": str(cache), "LRURUN_RUNS": f"file://{store}"}
@@ -599,13 +786,23 @@ def test_files_in_a_store_are_removed(machine: Machine, tmp_path: Path, monkeypa
     storage._connected.cache_clear()
     names = runs_of(machine, f"instance={OTHER}")
     size = sum(path.stat().st_size for run in names for path in (store / run).rglob("*") if path.is_file())
+    batches = []
+    set_aside = storage.ObjectStore.set_aside
+
+    def counted(self: storage.ObjectStore, names: list[str], aside: Path) -> None:
+        batches.append(len(names))
+        set_aside(self, names, aside)
+
+    monkeypatch.setattr(storage.ObjectStore, "set_aside", counted)
     assert machine.json(*FORGET, OTHER, "--yes")["bytes"] == size
+    assert sum(batches) == len(names) + 1
+    assert max(batches) <= 20  # in one transaction, for which others wait
     kept = runs_of(machine, f"instance={SMOKE}")
     assert names_in(store) == sorted([*kept, "ladders"])
     assert len(list((store / "ladders").iterdir())) == 1
 
 
-def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine) -> None:
+def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine, monkeypatch) -> None:
     from lrurun.config.programs import digest_of
     from lrurun.runner.program_files import ProgramSnapshot
 
@@ -623,6 +820,23 @@ def test_copies_of_the_files_of_a_program_go_with_its_last_run(machine: Machine)
     raw(machine.ledger, f"{of_program} WHERE task = 'npDigits'")
     machine.run(*FORGET, "--where", "task=npDigits and seed=0", "--yes")
     assert (snapshot.path / "train.py").exists()
+    again = machine.copy(machine.folder.with_name("again"))
+
+    def stop(*arguments: Any) -> bool:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forgetting, "_remove_files", stop)
+        with pytest.raises(Killed):
+            again.run(*FORGET, OTHER, "--yes")
+    raw(again.ledger, "INSERT INTO documents (sha256, text) VALUES ('one', ?)", text)
+    raw(again.ledger, f"{of_program} WHERE task = 'sDigits'")
+    places = paths.Places(ledger=again.ledger, runs=again.runs, data=again.folder)
+    with Ledger.open(again.ledger) as ledger:
+        assert len(forgetting.go_on(ledger, places)) == 1
+    assert (again.runs / snapshot.path.relative_to(snapshot.path.parents[1]) / "train.py").exists(), (
+        "it is needed again"
+    )
     machine.run(*FORGET, OTHER, "--yes")
     assert not snapshot.path.exists()
 

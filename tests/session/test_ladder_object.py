@@ -79,6 +79,8 @@ def test_names_and_values_are_those_of_the_command(finished: Machine) -> None:
             printed["set"],
         )
         assert ladder.plan().plan.seeds == [0, 1, 2]
+    changed = smoke(finished, set={"optim.lr": 0.016}, name="mine").plan().plan
+    assert changed.instance.short_name == "mine"
     assert smoke(finished, seeds=[4]).plan().plan.seeds == [4]
     assert smoke(finished, seeds=(0, 4, 7)).plan().plan.seeds == [0, 4, 7]
     assert smoke(finished, decide=True, max_seeds=12).plan().plan.design["max_seeds"] == 12
@@ -123,6 +125,9 @@ here_smoke = partial(of_digits, profile="smoke")
         (lambda: of_digits(rungs="gamma"), UsageError, "gamma", "gamma-norm"),
         (lambda: of_digits(rungs=5), UsageError, "rungs: expected a text, or a list of texts", "as in"),
         (lambda: of_digits(decide=True, seeds=3), UsageError, "decide and seeds or rungs exclude", "12"),
+        (lambda: of_digits(name=3), UsageError, "name: expected text, found int", "as in"),
+        (lambda: of_digits(name="3x"), UsageError, "name '3x': expected a letter", "npDigits-wide"),
+        (lambda: of_digits(name="cafe"), UsageError, "name cafe: could be the beginning of an id", "cafe-runs"),
         (lambda: of_digits(max_seeds=12), UsageError, "max_seeds: belongs to decide", "decide=True"),
         (lambda: of_digits(decide=True, max_seeds=13), UsageError, "max_seeds 13: expected 12 or 20", ""),
         (

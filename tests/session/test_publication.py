@@ -12,6 +12,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import tomllib
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,12 @@ from lrurun.config import planning
 from lrurun.instances import documents
 from lrurun.ledger.ledger import Ledger
 from lrurun.session.publication import crate
-from tests.harness import imported, programs, ro_crate
+from tests.harness import imported, plug_ins, programs, ro_crate
 from tests.harness.environments import ENVIRONMENT, train
 from tests.harness.machine import Machine, small_files, wait_for
+from tests.harness.plug_ins import forgotten as forgotten
 from tests.harness.results import fill
+from tests.harness.servers import PrivateServer
 from tests.harness.shared import once
 
 EXPORT = ("ledger", "export", "--to", "publication")
@@ -93,7 +96,7 @@ def test_a_record_has_everything_and_is_read_back(ladder: Machine, record: Path,
     out = Path(shutil.copytree(record, tmp_path / "out"))
     said = (record.parent / "said.txt").read_text()
     assert re.sub(r"[\d.]+ MB", "N MB", said) == (
-        "it names people, machines or folders (analytical-engine, /home/ada, ada); --anonymous replaces them\n"
+        "it names people, machines or folders (analytical-engine, /home/ada/work, ada); --anonymous replaces them\n"
         "wrote OUT: 8 runs of 2 instances, 35 files with N MB; README.md says how to check and read it\n"
     )
     assert {*checked(out)} == {
@@ -107,7 +110,7 @@ def test_a_record_has_everything_and_is_read_back(ladder: Machine, record: Path,
                 *("ladder.pdf", "ladder.svg", "table.tex"),
             )
         ),
-        *(f"instances/npDigits-smoke/{name}" for name in ("ladder.toml", "recipe.toml", "requirements.txt")),
+        *(f"instances/npDigits-smoke/{name}" for name in ("code/ladder.toml", "code/recipe.toml", "requirements.txt")),
     } | {path for path in checked(out) if path.startswith("instances/sDigits-smoke/requirements")}
     other = Machine(tmp_path / "other")
     assert "runs new here: 8;" in other.run("ledger", "merge", str(out)).stdout
@@ -149,7 +152,7 @@ def test_metadata_name_authors_license_software_and_papers(record: Path) -> None
     assert "Orvieto et al. 2023" in graph[graph["./"]["citation"]["@id"]]["name"]
     action = graph["#runs-npDigits-smoke"]
     assert [entity["@id"] for entity in action["object"]] == [
-        f"instances/npDigits-smoke/{name}" for name in ("ladder.toml", "recipe.toml")
+        f"instances/npDigits-smoke/code/{name}" for name in ("ladder.toml", "recipe.toml")
     ]
     software = graph[action["instrument"]["@id"]]
     assert (software["@type"], software["name"]) == ("SoftwareApplication", "lrurun")
@@ -261,6 +264,114 @@ def test_an_anonymous_record_names_nobody(ladder: Machine, tmp_path: Path) -> No
     assert "Names of people, machines and folders were replaced." in (out / "README.md").read_text()
 
 
+@pytest.mark.slow
+def test_an_anonymous_record_names_nobody_anywhere(machine: Machine, tmp_path: Path) -> None:
+    """Names in each form and each place in which a ledger may have them."""
+    train(
+        machine.ledger,
+        "tanh-rnn",
+        ["done", "done", "failed"],
+        environments=(
+            {**ENVIRONMENT, "folder": "/scratch/babbage"},
+            {**ENVIRONMENT, "origin": {"place": "https://mill.lab.example/x", "files": {"/gpfs/users/noel/a.py": "x"}}},
+        ),
+    )
+    train(machine.ledger, "linear-rnn", ["done"] * 2)
+    forms = (
+        ("file:///home/ada/x.csv", "file:///folder-N/x.csv"),
+        ("sqlite:////home/ada/m.db", "sqlite:///folder-N/m.db"),
+        ("analytical-engine:/home/ada/runs", "host-N:/folder-N/runs"),
+        ("sftp://ada@analytical-engine/home/ada/runs", "sftp:///folder-N/runs"),
+        ("s3://engine-bucket/ada/runs", "s3:///folder-N/runs"),
+        ("C:\\Users\\ada\\my work\\x.py", "/folder-N/x.py"),
+        ("C:\\\\Users\\\\ada\\\\x.py", "/folder-N/x.py"),
+        ("D:/Users/ada/x.py", "D:/folder-N/x.py"),
+        ("\\\\lovelace-nas\\share\\x.py", "/folder-N/x.py"),
+        ('File "/home/ada/my work/train.py", line 3', 'File "/folder-N/train.py", line 3'),
+        ("ada@lab.example wrote", "user-N wrote"),
+        ("git@git.lab.example:ada/project.git", "user-N"),
+        ("on analytical-engine.lab.example, rank 0", "on host-N, rank 0"),
+        ("~ada/x", "~user-N/x"),
+        ("see https://arxiv.org/abs/2303.06349", "see https://arxiv.org/abs/2303.06349"),
+        ("a ratio of 1/2 and/or 3/4", "a ratio of 1/2 and/or 3/4"),
+    )
+    run = next(run["id"] for run in machine.json("runs")["runs"] if run["seed"] == 0)
+    failed = next(run["id"] for run in machine.json("runs")["runs"] if run["state"] == "failed")
+    for form, _ in forms:
+        machine.run("mark", run, "--note", form)
+    machine.run("mark", run, "--tag", "ada")
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+        connection.execute("UPDATE stored_attempts SET host = 'analytical-engine', user_name = 'ada'")
+        error = 'Traceback:\n  File "/home/ada/my work/train.py", line 3\nOSError: no C:\\Users\\ada\\x.npy'
+        connection.execute("UPDATE stored_runs SET error = ? WHERE id = ?", (error, failed))
+        payload = {"task": "slurm:1", "start": 0, "host": "difference-engine.lab.example"}
+        connection.execute(
+            "INSERT INTO events (ladder, time, kind, text, payload) VALUES (1, 0, 'node', ?, ?)",
+            ("slurm:1, start 0, on difference-engine.lab.example", json.dumps(payload)),
+        )
+        connection.commit()
+    machine.run("ledger", "forget", "--where", "seed=1", "--why", "the disk of ada was full", "--yes")
+    out = tmp_path / "out"
+    done = machine.run(*EXPORT, str(out), "--anonymous")
+    assert "still named" not in done.stderr, done.stderr
+    checked(out)
+    known = (
+        "ada",
+        "engine",
+        "babbage",
+        "noel",
+        "mill",
+        "lab.example",
+        "lovelace",
+        "/home",
+        "Users",
+        str(machine.folder),
+    )
+    for path in (path for path in out.rglob("*") if path.is_file()):
+        for name in known:
+            found = re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])".encode(), path.read_bytes())
+            assert found is None, (path, name)
+    with contextlib.closing(sqlite3.connect(out / "ledger.db")) as connection:
+        notes = [text for (text,) in connection.execute("SELECT text FROM events WHERE kind = 'note' ORDER BY id")]
+        assert connection.execute("SELECT name FROM tags").fetchall() == [("user-1",)]
+        assert connection.execute("SELECT files, finished_at IS NULL, why FROM removals").fetchall() == [
+            (None, 0, "the disk of user-1 was full")
+        ]
+    assert [re.sub(r"(user|host|folder)-\d+", r"\1-N", note) for note in notes] == [after for _, after in forms]
+    other = Machine(tmp_path / "other")
+    other.run("ledger", "merge", str(out))
+    assert "no problems" in other.run("ledger", "check").stdout
+
+
+def test_names_that_stay_are_named(machine: Machine, tmp_path: Path) -> None:
+    """In the name of an instance and of a file, in any case, and in the files that name these."""
+    fill(machine.ledger, "npDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
+    machine.run("ledger", "rename", "npDigits-smoke", "Ada_wide")
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+        connection.execute("UPDATE stored_attempts SET user_name = 'ada'")
+        connection.commit()
+    done = machine.run(*EXPORT, str(tmp_path / "out"), "--anonymous")
+    warned = re.findall("still named in (.*): (?:here, )?ada$", done.stderr, re.MULTILINE)
+    assert {"ledger.db", "README.md", "ro-crate-metadata.json"} <= {*warned}
+    instance = tmp_path / "out/instances/Ada_wide"
+    below = [path.relative_to(tmp_path / "out").as_posix() for path in instance.rglob("*") if path.is_file()]
+    assert {*below} <= {*warned}
+    readme = (tmp_path / "out/README.md").read_text()
+    for path in warned:
+        assert f"- `{path}`" in readme
+    checked(tmp_path / "out")
+
+
+def test_a_copy_of_a_part_and_a_record_do_not_say_where_removed_files_were(machine: Machine) -> None:
+    train(machine.ledger, "tanh-rnn", ["done"] * 3)
+    machine.run("ledger", "forget", "--where", "seed=2", "--yes")
+    machine.run("ledger", "backup", "--instance", "npDigits-smoke", "--out", "part.db")
+    machine.run(*EXPORT, "out")
+    for file in ("part.db", "out/ledger.db"):
+        with contextlib.closing(sqlite3.connect(machine.folder / file)) as connection:
+            assert connection.execute("SELECT files, finished_at > 0 FROM removals").fetchall() == [(None, 1)], file
+
+
 def scores(machine: Machine) -> Any:
     rows = machine.json("report", *SMOKE)["rows"]
     return [(row["rung"], row["n"], row["mean"], row["verdict"], row["runs"]) for row in rows]
@@ -355,7 +466,7 @@ def test_zip_files_that_cannot_be_unpacked_are_no_bug(machine: Machine, tmp_path
         ("a new compression", changed(10, b"\x63"), "cannot be unpacked here: That compression method is not "),
         ("two ledgers", bytes(packed("ledger.db", "ledger.db")), "has 2 files ledger.db in it"),
         ("a folder", bytes(packed("ledger.db/")), "has no ledger.db in it"),
-        ("in a folder", bytes(packed("a/ledger.db", "a/b")), "in it\nhint: it has a/ledger.db: unpack it, and name the folder a"),
+        ("in a folder", bytes(packed("a/ledger.db", "a/b")), "hint: it has a/ledger.db: unpack it, and name the "),
     ):  # fmt: skip
         (other.folder / "x.zip").write_bytes(archive)
         found = other.run("ledger", "merge", "x.zip", code=5).stderr
@@ -401,7 +512,7 @@ def test_a_killed_export_leaves_nothing_by_its_name(ladder: Machine, tmp_path: P
 
 def test_recorded_documents_name_the_same_instance(ladder: Machine, record: Path) -> None:
     """The TOML in a record is what was run: it makes the same plan."""
-    folder = record / "instances/npDigits-smoke"
+    folder = record / "instances/npDigits-smoke/code"
     plan = planning.make(str(folder / "recipe.toml"), ladder=str(folder / "ladder.toml"), profile="smoke")
     with Ledger.read(ladder.ledger) as ledger:
         assert plan.spec == ledger.ladder("npDigits-smoke").spec
@@ -411,7 +522,7 @@ def test_recorded_documents_name_the_same_instance(ladder: Machine, record: Path
 def test_recorded_documents_of_an_import_name_the_same_instance(machine: Machine) -> None:
     imported.fill(machine.ledger, imported.write(machine.folder))
     machine.run(*EXPORT, "out")
-    file = machine.folder / "out/instances/runs/recipe.toml"
+    file = machine.folder / "out/instances/runs/code/recipe.toml"
     with Ledger.read(machine.ledger) as ledger:
         recorded = documents.find(ledger, ledger.ladder("runs"))
         assert recorded is not None
@@ -422,25 +533,113 @@ def test_recorded_documents_of_an_import_name_the_same_instance(machine: Machine
 
 
 @pytest.mark.slow
+def test_files_of_a_program_have_names_of_their_own(machine: Machine) -> None:
+    """None is replaced by another one of its base name, or by a file that lrurun writes, and none is read as TOML."""
+    own = {
+        "toy.py": programs.LINEAR,
+        "report.md": "not a report",
+        "methods.txt": "no methods",
+        "requirements.txt": "numpy",
+        "README.md": "of the program",
+        "recipe.toml": "of the program",
+        "Ladder.toml": "= no TOML",
+        "notes.toml": 'source = "a diary"',
+        "a\\b.txt": "a backslash",
+        "two\nlines.txt": "a line end",
+        "util.py": "u = 1",
+        "shared.py/inside.txt": "in a folder",
+    }
+    outside = {"one/util.py": "u = 2", "two/util.py": "u = 3", "two/shared.py": "s = 1", "two/code": "c"}
+    listed = [*own, *(str(machine.folder / name) for name in outside)]
+    project = machine.folder / "project"
+    text = 'name = "two\\nlines\\u007f\\u001b[1m"'
+    programs.write(project, ('files = ["toy.py"]', f"files = {json.dumps(listed)}"), ('name = "plain text"', text))
+    for name, text in own.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(text)
+    for name, text in outside.items():
+        (machine.folder / name).parent.mkdir(exist_ok=True)
+        (machine.folder / name).write_text(text)
+    machine.run("ladder", "project/toy.toml", "--seeds", "2", "--jobs", "1")
+    machine.run(*EXPORT, "out")
+    checked(machine.folder / "out")
+    folder = machine.folder / "out/instances/toy"
+    there = {path.relative_to(folder / "code").as_posix() for path in (folder / "code").rglob("*") if path.is_file()}
+    texts = {name: (folder / "code" / name).read_text() for name in there}
+    recorded = texts.pop("recorded-recipe.toml")
+    assert {texts[name] for name in ("util-2.py", "util-3.py")} == {"u = 2", "u = 3"}
+    assert texts == {
+        **{re.sub(r"[\n\\]", "_", name): text for name, text in own.items()},
+        **{name: texts[name] for name in ("util-2.py", "util-3.py")},
+        **{"shared-2.py": "s = 1", "code": "c"},
+    }
+    assert tomllib.loads(recorded)["program"]["files"] == listed
+    assert tomllib.loads(recorded)["settings"]["name"] == "two\nlines\x7f\x1b[1m"
+    assert (folder / "report.md").read_text() != own["report.md"]
+    readme = (machine.folder / "out/README.md").read_text()
+    assert "what was run (`code/recorded-recipe.toml`)" in readme
+    graph = entities(machine.folder / "out")
+    assert "citation" not in graph["./"]
+    described = {path: entity.get("description", "") for path, entity in graph.items() if "/toy/code/" in path}
+    assert described.pop("instances/toy/code/recorded-recipe.toml") == "How they were trained"
+    assert {*described.values()} == {"A file that the runs used"}
+    assert len(described) == len(texts)
+    machine.run(*EXPORT, "out.zip")
+    with zipfile.ZipFile(machine.folder / "out.zip") as archive:
+        assert {*archive.namelist()} == {
+            path.relative_to(machine.folder / "out").as_posix()
+            for path in (machine.folder / "out").rglob("*")
+            if path.is_file()
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forgotten")
+def test_plug_ins_of_one_base_name_have_names_of_their_own(machine: Machine) -> None:
+    """The recorded ladder loads them by these names, and makes the same plan."""
+    for folder, text in (("one", plug_ins.AVERAGES), ("two", plug_ins.MAJORITY)):
+        (machine.folder / folder).mkdir()
+        (machine.folder / folder / "mine.py").write_text(text)
+    load = 'load = ["one/mine.py", "two/mine.py"]'
+    (machine.folder / "ladder.toml").write_text(plug_ins.LADDER.replace('load = ["averages.py"]', load))
+    (machine.folder / "m.toml").write_text(plug_ins.RECIPE)
+    machine.run("ladder", "m.toml", "--ladder", "ladder.toml", "--load", "two/mine.py", "--seeds", "1", "--jobs", "1")
+    machine.run(*EXPORT, "out")
+    checked(machine.folder / "out")
+    [folder] = (machine.folder / "out/instances").iterdir()
+    assert {path.name for path in (folder / "code").iterdir()} == {"ladder.toml", "recipe.toml", "mine.py", "mine-2.py"}
+    texts = {name: (folder / "code" / name).read_text() for name in ("mine.py", "mine-2.py")}
+    assert {*texts.values()} == {plug_ins.AVERAGES, plug_ins.MAJORITY}
+    names = {text: name for name, text in texts.items()}
+    ladder = tomllib.loads((folder / "code/ladder.toml").read_text())
+    assert ladder["load"] == [names[plug_ins.AVERAGES], names[plug_ins.MAJORITY]]
+    plug_ins.forget()
+    plan = planning.make(str(folder / "code/recipe.toml"), ladder=str(folder / "code/ladder.toml"))
+    with Ledger.read(machine.ledger) as ledger:
+        assert plan.spec == ledger.ladders()[0].spec
+    assert [entity["name"] for path, entity in entities(machine.folder / "out").items() if "ours" in path] == ["ours"]
+
+
+@pytest.mark.slow
 def test_the_files_of_a_program_are_those_that_ran(machine: Machine) -> None:
     programs.write(machine.folder)
     script = machine.folder / "toy.py"
     script.write_text(programs.LINEAR)
     machine.run("ladder", "toy.toml", "--seeds", "2", "--jobs", "1")
     machine.run(*EXPORT, "first")
-    folder = machine.folder / "first/instances/toy"
+    folder = machine.folder / "first/instances/toy/code"
     assert (folder / "toy.py").read_text() == programs.LINEAR
     plan = planning.make(str(folder / "recipe.toml"))
     with Ledger.read(machine.ledger) as ledger:
         assert plan.spec == ledger.ladder("toy").spec
     script.write_text(f"{programs.LINEAR}# later\n")
     machine.run(*EXPORT, "second")  # from the copy that the runs folder has
-    assert (machine.folder / "second/instances/toy/toy.py").read_text() == programs.LINEAR
+    assert (machine.folder / "second/instances/toy/code/toy.py").read_text() == programs.LINEAR
     shutil.rmtree(machine.runs / "programs")
     digest = hashlib.sha256(programs.LINEAR.encode()).hexdigest()
     warning = f"toy.py: has changed since (digest sha256:{digest[:12]})"
     assert f"warning: not in third: {warning}\n" in machine.run(*EXPORT, "third").stderr
-    assert not (machine.folder / "third/instances/toy/toy.py").exists()
+    assert not (machine.folder / "third/instances/toy/code/toy.py").exists()
     assert f"- toy: {warning.replace('toy.py: ', 'toy.py ')}" in (machine.folder / "third/README.md").read_text()
     script.unlink()
     assert "toy.py: is not here" in machine.run(*EXPORT, "fourth").stderr
@@ -453,3 +652,46 @@ def test_the_files_of_a_program_are_those_that_ran(machine: Machine) -> None:
     # the recipe of this test names Python by its path, which is part of what identifies runs
     assert "still named in ledger.db: " in anonymous
     assert "- `ledger.db`" in (machine.folder / "fifth/README.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_files_of_plug_ins_are_those_that_ran(machine: Machine) -> None:
+    plug_ins.forget()
+    file = machine.folder / "averages.py"
+    file.write_text(plug_ins.AVERAGES)
+    (machine.folder / "averages.toml").write_text(plug_ins.LADDER)
+    machine.run("ladder", "sDigits", "--profile", "smoke", "--ladder", "averages.toml", "--seeds", "1", "--jobs", "1")
+    plug_ins.forget()
+    machine.run(*EXPORT, "first")
+    [folder] = (machine.folder / "first/instances").iterdir()
+    assert (folder / "code/averages.py").read_text() == plug_ins.AVERAGES
+    assert (folder / "report.txt").read_text().count("averages") > 1
+    file.write_text(f"{plug_ins.AVERAGES}# later\n")
+    assert "warning: not in second: " in machine.run(*EXPORT, "second").stderr
+    assert not list((machine.folder / "second").rglob("averages.py"))
+    for name in ("first", "second"):
+        checked(machine.folder / name)
+
+
+@pytest.mark.slow
+def test_a_record_of_a_server_is_that_of_a_file(machine: Machine, postgres: PrivateServer, tmp_path: Path) -> None:
+    scores = {"ring-init": [0.5, 0.6, 0.55], "gamma-norm": [0.7, None, 0.8]}
+    server = postgres.empty()
+    try:
+        fill(machine.ledger, "sDigits", scores, profile="smoke")
+        report = machine.run("report", "sDigits", "--profile", "smoke", "--details").stdout
+        machine.use(server)
+        fill(server, "sDigits", scores, profile="smoke")
+        machine.run(*EXPORT, str(tmp_path / "out"))
+    finally:
+        postgres.drop(server)
+    checked(tmp_path / "out")
+    assert (tmp_path / "out/instances/sDigits-smoke/report.txt").read_text() == report
+    for path in (path for path in (tmp_path / "out").rglob("*") if path.is_file()):
+        assert b"postgresql" not in path.read_bytes(), path
+    reader = Machine(tmp_path / "reader")
+    reader.run("ledger", "merge", str(tmp_path / "out"))
+    assert reader.run("report", "sDigits", "--profile", "smoke", "--details").stdout == report
+    with contextlib.closing(sqlite3.connect(tmp_path / "out/ledger.db")) as connection:
+        states = connection.execute("SELECT state, count(*) FROM stored_runs GROUP BY state ORDER BY 1").fetchall()
+    assert states == [("diverged", 1), ("done", 5)]

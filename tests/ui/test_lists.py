@@ -71,13 +71,12 @@ def test_the_first_page_has_groups_newest_first_and_folds_what_is_finished(hour:
     assert [names[key] for key in listed(page)] == ["npDigits-lr0.5", *(name for name in lines if name != "instance")]
     assert page.count('<article class="entry folded">') == 14
     assert page.count('<article class="entry">') == 1
-    assert "sDigits-smoke 3 of 4 done, 1 diverged, 2 seeds, finished 2027-01-15 15:30 UTC ring-init, 90.5 %" in words(
-        page
-    )
+    best = "sDigits-smoke 3 of 4 done, 1 diverged, 2 seeds, finished 2027-01-15 15:30 UTC best on validation: ring-init"
+    assert f"{best}, 90.5 %" in words(page)
     for rate in (0.002, 0.004, 0.02, 0.04):
         fill(hour.ledger, "npDigits", {"tanh-rnn": [0.3]}, profile="smoke", sets={"optim.lr": rate})
     page = view.page("/")
-    assert len(set(listed(page))) == 19
+    assert len(set(listed(page))) == len(listed(page)) == 19
     assert "3 older" in words(page), "ten are shown"
 
 
@@ -182,8 +181,11 @@ def test_tags_and_notes_can_be_read_by_others(hour: Machine, view: View) -> None
     assert f"{EVIL} 2 runs" in text
     assert "many 20 runs" in text
     assert "and 8 more" in text
-    assert text.count(f"check {EVIL}") == 2
-    assert text.count(f", {user['user']}") == 3, "two notes and an exclusion"
+    assert text.count(f"check {EVIL}") == 1, "one command has noted it for both runs"
+    assert text.count(f", {user['user']}") == 2, "a note and an exclusion"
+    assert f"{first} " in text
+    assert f"{second} " in text
+    assert text.count("npDigits-lr0.5: tanh-rnn, seed 1") == 3, "with both tags, and with the note"
     assert f"{third} " in text
     assert "a broken disk" in text
     assert f'href="/runs?where={quote("tag=")}'.replace("%3D", "%3D") in page
@@ -199,6 +201,33 @@ def test_tags_and_notes_can_be_read_by_others(hour: Machine, view: View) -> None
     view.source.drop()
     text = words(view.page("/notes?again"))
     assert f"7 runs forgotten: --where 'seed>20' (files of them remain) {EVIL} 2027-01-15T08:00:00Z, ann" in text
+
+
+def test_what_a_copy_lacks_is_shown_by_status_and_by_the_pages(hour: Machine) -> None:
+    hour.run("ledger", "backup", "--out", "part.db", "--instance", "sDigits-ssm", "--where", "rung=s5")
+    options = ("--ledger", "part.db")
+    listed = hour.run(*options, "status").stdout
+    assert "2 left out of this copy" in listed
+    [one] = hour.json(*options, "status")["ladders"]
+    assert one["removed"] == {"left out": 2}
+    assert "2 of 2 done, 2 left out of this copy" in hour.run(*options, "status", "--details").stdout
+    view = View(hour.folder / "part.db", hour.runs)
+    assert "2 of 2 done, 2 left out of this copy" in words(view.page("/"))
+    page = view.page(f"/ladders/{one['instance']}")
+    assert "2 of 2 done, 2 left out of this copy" in words(page)
+    assert '<h1 id="heading">sDigits-ssm: the LRU beside' in page
+    assert "Removed runs 2 runs left out of this copy" in words(view.page("/notes"))
+    hour.run(*options, "ledger", "merge", "ledger.db")
+    assert not any(one["removed"] for one in hour.json(*options, "status")["ladders"])
+
+
+def test_tables_on_pages_have_no_column_of_published_values_without_one(hour: Machine, view: View) -> None:
+    [key] = keys(hour, "--instance", "sCIFAR-ssm")
+    assert ">published<" in view.page(f"/ladders/{key}"), "the paper has values of this task"
+    [key] = keys(hour, "--instance", "sDigits")
+    page = view.page(f"/ladders/{key}")
+    assert ">published<" not in page
+    assert ">parameters<" in page
 
 
 def test_tags_and_notes_are_bounded(hour: Machine, view: View, monkeypatch: pytest.MonkeyPatch) -> None:

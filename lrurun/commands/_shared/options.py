@@ -212,6 +212,8 @@ Choose = Annotated[
         help="Compare the rungs at the values that validation chooses, by seeds that did not choose.",
     ),
 ]
+CHOICE_SEEDS = 3
+"""How many seeds choose, where `--choice-seeds` is not given; as in tuning."""
 ChoiceSeeds = Annotated[
     int,
     typer.Option(

@@ -301,8 +301,8 @@ def merge(
         f"unfinished here and now finished: {merged.finished}; unchanged: {merged.known}; "
         f"checkpoints copied: {merged.checkpoints}"
     )
-    if merged.returned:
-        console.say(f"forgotten here before, and back: {plural(merged.returned, 'run')}")
+    if merged.back:
+        console.say(f"forgotten before, and back: {plural(merged.back, 'run')}")
     if merged.hidden:
         from lrurun.instances import phrases
 
@@ -335,7 +335,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
     for problem in rebuilt.problems:
         console.warn(console.clean(problem))
     for file in rebuilt.forgotten:
-        console.warn(f"{console.clean(file)}: left out: it was forgotten; lrurun ledger gc removes the rest")
+        console.warn(f"{console.clean(file)}: left out: it was forgotten; lrurun ledger gc or rm removes the rest")
     if json:
         output.write_json(rebuilt)
         return 0
@@ -369,6 +369,9 @@ def gc(
     items: Annotated[
         bool, typer.Option("--items", help="Also the per-item results of all runs, from the ledger.")
     ] = False,
+    gone: Annotated[
+        bool, typer.Option("--gone", help="Files of forgotten runs that are not in the runs folder are gone for good.")
+    ] = False,
 ) -> int:
     """Remove checkpoints that are no longer needed.
 
@@ -386,7 +389,9 @@ def gc(
 
     places: Places = context.obj.places
     with opening.change(places) as ledger:
-        unfinished = ledger.removals(unfinished=True) if dry_run else forgetting.go_on(ledger, places)
+        unfinished = (
+            forgetting.left_here(ledger, places, gone=gone) if dry_run else forgetting.go_on(ledger, places, gone=gone)
+        )
         sizes = ledger.item_bytes() if items else {}
         ledger.reap(owner.this_process())
         removable, problems = _removable(ledger, places, finished=finished)

@@ -13,10 +13,11 @@ from lrurun import console, paths, table
 from lrurun.commands._shared import asking, output
 from lrurun.commands._shared.options import Json, SomeInstances, Where
 from lrurun.commands._shared.rules import examples, exclusive
-from lrurun.errors import NotFoundError, UsageError, plural
+from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 from lrurun.session import opening
 
 if TYPE_CHECKING:
+    from lrurun.ledger.database import Freed
     from lrurun.ledger.forgetting import Forgettable
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Removal
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 class ForgottenInstance(Struct, frozen=True):
     """An instance that loses runs."""
 
-    instance: str
+    name: str
     """The short name."""
+    instance: str
+    """The key."""
     ladder: str
     task: str
     profile: str | None
@@ -43,7 +46,7 @@ class ForgetDocument(Struct, frozen=True, kw_only=True):
 
     dry_run: bool
     removal: str | None
-    """The key of the removal; null with --dry-run, and where only an earlier removal went on."""
+    """The key of the removal; null with --dry-run, and where only an earlier removal was continued."""
     selection: str
     why: str | None
     instances: list[ForgottenInstance]
@@ -54,7 +57,7 @@ class ForgetDocument(Struct, frozen=True, kw_only=True):
     """What the runs are evidence for; unless it is empty, --why is needed."""
     finished: bool
     """Whether the files are removed."""
-    went_on: list[str]
+    continued: list[str]
     """Keys of earlier removals whose files were left, and are removed now."""
     given_back: int
     """The bytes by which the ledger is smaller."""
@@ -65,8 +68,10 @@ class RemovedRunOutput(Struct, frozen=True, kw_only=True):
 
     run: str
     task: str
-    ladder: str
-    """The short name of an instance that it was in; empty for a run of none."""
+    name: str
+    """The short name of an instance that it was in; empty for a run of none. So is the next one."""
+    instance: str
+    """The key of this instance."""
     rung: str
     stage: str
     seed: int
@@ -143,15 +148,22 @@ def forget(
     with opening.change(places) as ledger:
         if not dry_run:
             forgetting.check_rights(ledger, places)
-        went_on = []
+        continued: list[Removal] = []
         if not dry_run:
             with PreparationView(pause=2.0) as view:
-                went_on = forgetting.go_on(ledger, places, view.update)
+                continued = forgetting.go_on(ledger, places, view.update)
+        if not json:
+            _print_continued(continued)
         ledger.reap(owner.this_process())
-        named = _left(ledger, instances or (), went_on)
-        if (instances and not named) or any(removal.selection == _selection(where) for removal in went_on):
-            return _say_gone_on(went_on, where, json=json)
-        plan = forgetting.plan(ledger, places, named, where, keep_shared=keep_shared)
+        named = _left(ledger, instances or (), continued)
+        if instances and not named:
+            return _end_continued(continued, where, json=json)
+        try:
+            plan = forgetting.plan(ledger, places, named, where, keep_shared=keep_shared)
+        except NotFoundError:
+            if not any(removal.selection == _selection(where) for removal in continued):
+                raise
+            return _end_continued(continued, where, json=json)
         is_shared = ledger.database.is_shared
         forgetting.check(plan, places, all_users=all_users, is_shared=is_shared)
         if not dry_run:
@@ -168,38 +180,56 @@ def forget(
         if not asking.agreed("forget them for good?", yes=yes):
             console.say("nothing was forgotten")
             return 1
+        plan = forgetting.looked_again(ledger, plan)
+        forgetting.check_reason(plan, why)
         with PreparationView(pause=2.0) as view:
             key, finished = forgetting.forget(ledger, places, plan, why, view.update)
-            view.update("giving space back", 0, None)
-            freed = ledger.database.give_back()
+        if not json:
+            console.paragraph(
+                f"forgotten: {_amount(plan.what)}; {plan.bytes / 1e6:,.1f} MB of files removed"
+                if finished
+                else f"forgotten: {_amount(plan.what)}; files remain"
+            )
+        freed = _give_back(ledger)
         if json:
-            output.write_json(_document(plan, why, key=key, finished=finished, went_on=went_on, given_back=freed.bytes))
-            return 0 if finished else 1
-        console.paragraph(
-            f"forgotten: {_amount(plan.what)}; {plan.bytes / 1e6:,.1f} MB of files removed"
-            if finished
-            else f"forgotten: {_amount(plan.what)}; files remain"
-        )
-        if freed.bytes:
+            output.write_json(
+                _document(plan, why, key=key, finished=finished, continued=continued, given_back=freed.bytes)
+            )
+        if freed.bytes and not json:
             console.say(f"the ledger is {freed.bytes / 1e6:,.1f} MB smaller")
         if freed.kept:
             console.say(f"{freed.kept}: the space of what was forgotten is used for what is recorded next")
         return 0 if finished else 1
 
 
+def _give_back(ledger: Ledger) -> Freed:
+    """Gives space back to the system. What was forgotten is forgotten, although this fails or is stopped."""
+    from lrurun.ledger.database import Freed
+    from lrurun.report.live.views import PreparationView
+
+    try:
+        with PreparationView(pause=2.0) as view:
+            view.update("giving space back", 0, None)
+            return ledger.database.give_back()
+    except LrurunError as error:
+        return Freed(0, f"the ledger was not made smaller ({error.message})")
+    except KeyboardInterrupt:
+        return Freed(0, "the ledger was not made smaller (stopped)")
+
+
 def _selection(where: str | None) -> str:
     return "" if where is None else shlex.join(["--where", where])
 
 
-def _left(ledger: Ledger, instances: list[str] | tuple[str, ...], went_on: list[Removal]) -> list[str]:
-    """The named instances without those that an earlier command has forgotten, whose removal has gone on now.
+def _left(ledger: Ledger, instances: list[str] | tuple[str, ...], continued: list[Removal]) -> list[str]:
+    """The named instances without those that an earlier command has forgotten, whose removal was continued now.
 
     Raises:
         NotFoundError: there is no such instance.
     """
     from lrurun.session import forgetting
 
-    keys = {removal.key for removal in went_on}
+    keys = {removal.key for removal in continued}
     left = []
     for name in instances:
         try:
@@ -212,28 +242,31 @@ def _left(ledger: Ledger, instances: list[str] | tuple[str, ...], went_on: list[
     return left
 
 
-def _say_gone_on(went_on: list[Removal], where: str | None, *, json: bool) -> int:
+def _print_continued(continued: list[Removal]) -> None:
+    for removal in continued:
+        console.paragraph(
+            f"{console.clean(removal.selection)}: was forgotten before, {plural(removal.runs, 'run')}; the files that "
+            "were left are removed now"
+        )
+
+
+def _end_continued(continued: list[Removal], where: str | None, *, json: bool) -> int:
+    """The end of a command that has only continued earlier ones."""
     if json:
         output.write_json(
             ForgetDocument(
                 dry_run=False,
                 removal=None,
-                selection=_selection(where) or ", ".join(removal.selection for removal in went_on),
+                selection=_selection(where) or ", ".join(removal.selection for removal in continued),
                 why=None,
                 instances=[],
                 runs=[],
                 bytes=0,
                 evidence=[],
                 finished=True,
-                went_on=[removal.key for removal in went_on],
+                continued=[removal.key for removal in continued],
                 given_back=0,
             )
-        )
-        return 0
-    for removal in went_on:
-        console.paragraph(
-            f"{removal.selection}: was forgotten before, {plural(removal.runs, 'run')}; the files that were left are "
-            "removed now"
         )
     return 0
 
@@ -274,7 +307,7 @@ def _document(
     *,
     key: str | None = None,
     finished: bool = False,
-    went_on: list[Removal] | tuple[()] = (),
+    continued: list[Removal] | tuple[()] = (),
     given_back: int = 0,
 ) -> ForgetDocument:
     return ForgetDocument(
@@ -284,7 +317,8 @@ def _document(
         why=why,
         instances=[
             ForgottenInstance(
-                instance=instance.short_name,
+                name=instance.short_name,
+                instance=instance.key,
                 ladder=instance.name,
                 task=instance.task,
                 profile=instance.profile,
@@ -297,7 +331,7 @@ def _document(
         bytes=plan.bytes,
         evidence=list(plan.evidence),
         finished=finished,
-        went_on=[removal.key for removal in went_on],
+        continued=[removal.key for removal in continued],
         given_back=given_back,
     )
 
@@ -360,7 +394,8 @@ def _removal(ledger: Ledger, removal: Removal) -> RemovalOutput:
             RemovedRunOutput(
                 run=run.run,
                 task=run.task,
-                ladder=run.instance,
+                name=run.instance,
+                instance=run.ladder_key,
                 rung=run.rung,
                 stage=run.stage,
                 seed=run.seed,

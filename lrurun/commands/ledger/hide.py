@@ -53,6 +53,6 @@ def hide(
     if done.in_part:
         phrases = "; ".join(entry.phrase for entry in done.in_part)
         console.say(f"left as they are, for only some of their runs meet the condition: {phrases}")
-    for user, names in sorted(done.of_others.items()):
+    for user, names in sorted(done.left_to_others.items()):
         console.say(f"left alone: {', '.join(names)} of {user}; --all-users takes these too")
     return 0

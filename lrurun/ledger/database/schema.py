@@ -375,7 +375,13 @@ TRIGGERS = {
 rebuilds a table drops its triggers, and has to create them again."""
 
 UNRECORDED = "runs_finished_not_deleted"
-"""The name of the trigger that refuses to delete a finished run which is in no removal."""
+"""The name of the trigger that refuses to delete a finished run, unless it is being forgotten."""
+
+_BEING_FORGOTTEN = (
+    "EXISTS (SELECT 1 FROM removed_runs x JOIN removals m ON m.id = x.removal WHERE x.run = OLD.id"
+    " AND m.kind = 'forgotten' AND m.finished_at IS NULL AND m.time >= OLD.created_at)"
+)
+"""A removal whose files remain has the run. Removals of other ledgers are finished; a run trained again is newer."""
 
 VIEWS = {
     "runs": """
@@ -408,7 +414,7 @@ def create(connection: Connection) -> None:
         create_refusal(connection, name, statement, table, rows, message)
     create_refusal(
         connection, UNRECORDED, "DELETE", "stored_runs", _FINISHED, "a finished run is only deleted by ledger forget",
-        unless="EXISTS (SELECT 1 FROM removed_runs WHERE run = OLD.id)",
+        unless=_BEING_FORGOTTEN,
     )  # fmt: skip
     for definition in VIEWS.values():
         connection.exec_driver_sql(definition)

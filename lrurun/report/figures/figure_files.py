@@ -179,6 +179,8 @@ _NAME = 24
 """Letters of a line of a name on the vertical axis."""
 _ROOM_OF_TEXTS = 0.65
 """About how many inches of the height of a square panel its title and the texts of its horizontal axis have."""
+_LEFT_OF_SQUARE = 0.5
+"""About how many inches of its width the texts of its vertical axis have."""
 
 
 def _height(figure: Figure, width: float, columns: int) -> float:
@@ -187,7 +189,7 @@ def _height(figure: Figure, width: float, columns: int) -> float:
     if all(panel.picture is not None and panel.picture.levels for panel in figure.panels):
         return (width - 0.2) / columns
     if any(panel.square for panel in figure.panels):
-        return (width - 0.2) / columns + _ROOM_OF_TEXTS - 0.25
+        return (width - 0.2) / columns + _ROOM_OF_TEXTS - _LEFT_OF_SQUARE
     if not circles:
         lines = [[_folded(name, _NAME).count("\n") + 1 for _, name in panel.y_ticks] for panel in figure.panels]
         most = [max(of_panel, default=0) for of_panel in lines]
@@ -361,8 +363,10 @@ def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 def _curve(curve: Curve, ax: Axes, style: dict[str, Any], share: float, high: float) -> None:
     """`share`: of other curves, so that the markers of all are not in one column; `high`: inches of the panel."""
     if curve.diameters:
-        areas = [max(72 * (high - _ROOM_OF_TEXTS) * diameter, 1.0) ** 2 for diameter in curve.diameters]
-        ax.scatter(curve.x, curve.y, areas, color=style["color"], linewidth=0, zorder=2.0, clip_on=False)
+        share = math.pi / 4 if style["marker"] == "s" else 1.0  # a square with the area of the circle
+        areas = [share * max(72 * (high - _ROOM_OF_TEXTS) * diameter, 1.0) ** 2 for diameter in curve.diameters]
+        look = {"color": style["color"], "marker": style["marker"]}
+        ax.scatter(curve.x, curve.y, areas, linewidth=0, zorder=2.0, clip_on=False, **look)
         return
     points = style["linestyle"] == "none"
     if curve.lane:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun.judging.scores import ACCURACY, ScoreForm
 from lrurun.report.figures import page_figures, task_map
@@ -15,7 +15,7 @@ from lrurun.report.run_details import RunDetail
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.content import ReportContent, RunGroup, three_digits
 from lrurun.report.tables.ladder_table import LadderReport
-from lrurun.table import NOTHING
+from lrurun.table import NOTHING, Table
 
 if TYPE_CHECKING:
     from lrurun.report.formats import AnyReport
@@ -61,13 +61,23 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
         "map": task_map.make(report) if isinstance(report, AllTasksReport) else None,
         "conclusions": content.conclusions(beside_cautions=True),
         "cautions": content.cautions,
-        "tables": (*content.above[:1], content.table),
+        "tables": (*content.above[:1], _without_empty(content.table)),
         "anchors": {group.anchor for group in groups},
         "notes": content.notes(content.table.columns, beside_cautions=True),
         "claims": [(claim, page_figures.interval(claim, form)) for claim in judged],
         "planes": page_figures.eigenvalues(groups, details) if content.curves and of_models else None,
         "runs": runs(groups, details) if groups else None,
     }
+
+
+def _without_empty(table: Table) -> Table:
+    """A table without the columns that give way first if they have nothing, as that of published values."""
+    kept = tuple(
+        column
+        for column in table.columns
+        if column.priority > 0 or any(column.cell(row) not in ("", NOTHING) for row in table.rows)
+    )
+    return structs.replace(table, columns=kept)
 
 
 def groups_of(content: ReportContent) -> list[RunGroup]:

@@ -19,7 +19,17 @@ from lrurun.data import tasks
 from lrurun.errors import plural
 from lrurun.judging.scores import ACCURACY, ScoreForm, number, of_instance, of_task
 from lrurun.ledger import owner
-from lrurun.ledger.values import FINISHED, STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
+from lrurun.ledger.values import (
+    FINISHED,
+    REMOVED,
+    STATES,
+    Attempt,
+    LadderInstance,
+    RemainingWork,
+    RemovalKind,
+    Run,
+    StateSummary,
+)
 from lrurun.report import devices
 from lrurun.table import KEPT, Column, Table
 
@@ -86,6 +96,8 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     """When a run of it was last created or finished; without runs, when it was requested first."""
     finished_at: float | None
     """When the last of its runs ended; None while runs remain."""
+    removed: Mapping[RemovalKind, int] = MappingProxyType({})
+    """How many runs it had that were forgotten, or left out of this copy, and are not back."""
 
     @property
     def total(self) -> int:
@@ -140,7 +152,15 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         finished_at=None
         if ladder.kind != "imported" and any(counts[state] for state in REMAINING)
         else max((s.finished_at for s in summaries if s.finished_at is not None), default=None),
+        removed=_removed(ledger, ladder),
     )
+
+
+def _removed(ledger: Ledger, ladder: LadderInstance) -> dict[RemovalKind, int]:
+    runs: dict[RemovalKind, set[str]] = {}
+    for run in ledger.removed_from(ladder.key):  # a run in several rungs counts once
+        runs.setdefault(run.kind, set()).add(run.run)
+    return {kind: len(ids) for kind, ids in runs.items()}
 
 
 class SweepProgress(Struct, frozen=True, kw_only=True):
@@ -470,7 +490,13 @@ def requester(ladder: LadderInstance) -> str:
 def summary(progress: LadderProgress) -> str:
     """`12 of 24 done, 2 running, 10 queued, at least 1:20 left`; no time left is known while a worker does not
     advance."""
-    return _summary(progress.counts, progress.ladder, progress.silent, progress.eta_seconds)
+    text = _summary(progress.counts, progress.ladder, progress.silent, progress.eta_seconds)
+    return ", ".join(filter(None, [text, removed(progress)]))
+
+
+def removed(progress: LadderProgress) -> str:
+    """How many of its runs were removed, as in "9 left out of this copy, 1 forgotten"; empty if none was."""
+    return ", ".join(f"{count} {REMOVED[kind]}" for kind, count in progress.removed.items())
 
 
 def _summary(

@@ -172,6 +172,7 @@ def _table(folded: Sequence[LadderProgress]) -> Table:
         Column(name="finished (UTC)", cell=finished, right=False, priority=2, narrower=day_and_time),
         Column(name="best on validation", cell=lambda now: clean(progress.best_score(now)), right=False),
         Column(name="not done", cell=progress.not_done, right=False),
+        Column(name="removed", cell=progress.removed, right=False),
         Column(name="requested by", cell=lambda now: clean(progress.requester(now.ladder)), right=False, priority=4),
     )
     shown = tuple(column for column in columns if column.name == "instance" or any(map(column.cell, folded)))

@@ -28,6 +28,8 @@ class Evidence(Struct, frozen=True, kw_only=True, dict=True):
     """Run -> its attempts, in order."""
     removed: Sequence[RemovedRun]
     """The runs that were forgotten here, or left out of this copy."""
+    trained_again: Sequence[RemovedRun]
+    """The runs with results that were forgotten, and in whose place others were trained."""
 
     @cached_property
     def final(self) -> tuple[Run, ...]:
@@ -156,4 +158,5 @@ def collect(loaded: LoadedInstance) -> Evidence:
         members=members,
         attempts=ledger.attempts_by_run([run.id for run in members]),
         removed=ledger.removed_from(key),
+        trained_again=ledger.trained_again(key),
     )

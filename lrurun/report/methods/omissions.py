@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from lrurun.console import clean
 from lrurun.ledger.values import RemovedRun, Run
@@ -140,14 +140,9 @@ def _removed(evidence: Evidence) -> Iterator[Sentence]:
     forgotten = [run for run in evidence.removed if run.kind == "forgotten"]
     left_out = [run for run in evidence.removed if run.kind == "left out"]
     if forgotten:
-        whys = [clean(why) for why in dict.fromkeys(run.why for run in forgotten) if why]
-        reason = (
-            f"; the {'reason' if len(whys) == 1 else 'reasons'} given: {'; '.join(whys).rstrip('.')}" if whys else ""
-        )
-        many = len(forgotten)
-        text = f"{capital(count(many, 'run'))} {has_been(many)} deleted with {'its' if many == 1 else 'their'} results "
-        text += f"before this was written ({_of_rungs(forgotten)}){reason}."
-        yield Sentence(about="deleted", text=text, facts={"deleted": _counts(forgotten), "why": whys})
+        yield _deleted("deleted", forgotten, "before this was written")
+    if evidence.trained_again:
+        yield _deleted("deleted and repeated", evidence.trained_again, "and then repeated")
     if left_out:
         many = len(left_out)
         text = (
@@ -155,6 +150,15 @@ def _removed(evidence: Evidence) -> Iterator[Sentence]:
         )
         text += f"record that this was written from ({_of_rungs(left_out)})."
         yield Sentence(about="left out", text=text, facts={"left_out": _counts(left_out)})
+
+
+def _deleted(about: str, runs: Sequence[RemovedRun], what: str) -> Sentence:
+    whys = [clean(why) for why in dict.fromkeys(run.why for run in runs) if why]
+    reason = f"; the {'reason' if len(whys) == 1 else 'reasons'} given: {'; '.join(whys).rstrip('.')}" if whys else ""
+    many = len(runs)
+    text = f"{capital(count(many, 'run'))} {has_been(many)} deleted with {'its' if many == 1 else 'their'} results "
+    text += f"{what} ({_of_rungs(runs)}){reason}."
+    return Sentence(about=about, text=text, facts={"deleted": _counts(runs), "why": whys})
 
 
 def _counts(runs: Iterable[RemovedRun]) -> dict[str, int]:

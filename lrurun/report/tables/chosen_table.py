@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct, structs
 
@@ -20,11 +20,11 @@ from lrurun.config.schema import TUNING_SEED
 from lrurun.console import setting
 from lrurun.data import tasks
 from lrurun.errors import NotFoundError, plural
-from lrurun.judging import statistics, verdicts
+from lrurun.judging import rung_runs, statistics, verdicts
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import form_of
 from lrurun.ledger.values import FINISHED
-from lrurun.report.tables import ladder_table
+from lrurun.report.tables import ladder_table, loaded_instance
 from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from lrurun.report.tables.swept_table import is_at_edge, value_rank
@@ -34,20 +34,25 @@ if TYPE_CHECKING:
     from lrurun.data.metric import Metric
     from lrurun.instances.requests import LadderRequest
     from lrurun.items import ItemResults
-    from lrurun.ledger.values import Run
-
-CHOICE_SEEDS = 3
-"""How many seeds choose, as in tuning."""
+    from lrurun.ledger.values import RemovedRun, Run
 
 
-class Candidate(Struct, frozen=True, kw_only=True):
-    """A rung with some values."""
+class Candidate(Struct, frozen=True, kw_only=True, dict=True):
+    """A rung with some values, in all instances that have it with these."""
 
     values: dict[str, Any]
     """Dotted path -> the value; None where the rung has no such setting, or tuning chooses it."""
-    instance: LoadedInstance
-    runs: dict[int, Run]
-    """Seed -> the run that is finished, diverged ones included."""
+    instances: tuple[LoadedInstance, ...]
+    """The instances whose runs count here, oldest first."""
+    runs: tuple[Run, ...]
+    """The runs that a report on these instances has, each once, in order of their seeds."""
+    notes: tuple[Note, ...]
+    """Notes on runs that count in one instance, but not beside those of another."""
+
+    @cached_property
+    def finished(self) -> dict[int, Run]:
+        """Seed -> the run that is finished, diverged ones included."""
+        return {run.seed: run for run in self.runs if run.state in FINISHED}
 
 
 class RungChoice(Struct, frozen=True, kw_only=True):
@@ -140,7 +145,9 @@ class Choice:
         self._not_chosen: list[str] = []
         """Rungs whose values have no finished seed in common."""
         for rung, of_rung in candidates.items():
-            common = sorted(set.intersection(*(set(one.runs) for one in of_rung)))[:seeds] if len(of_rung) > 1 else []
+            common = (
+                sorted(set.intersection(*(set(one.finished) for one in of_rung)))[:seeds] if len(of_rung) > 1 else []
+            )
             if len(of_rung) > 1 and not common:
                 self._not_chosen.append(rung)
                 continue
@@ -164,10 +171,11 @@ class Choice:
     def rungs(self) -> tuple[RungChoice, ...]:
         """What was chosen, by rung."""
         key = form_of(self.plan.task.metric).validation
+        compared = rung_runs.select(self.chosen, self.plan.task.metric, [])
         choices = []
         for rung, candidate in self._chosen.items():
             tried = self._candidates[rung]
-            scores = [_score(candidate.runs[seed], key) for seed in self._seeds[rung]]
+            scores = [_score(candidate.finished[seed], key) for seed in self._seeds[rung]]
             choices.append(
                 RungChoice(
                     rung=rung,
@@ -180,7 +188,7 @@ class Choice:
                         for path, value in candidate.values.items()
                         if is_at_edge(value, [one.values[path] for one in tried])
                     ],
-                    judged=len(candidate.runs.keys() - self.seeds),
+                    judged=len({run.seed for run in compared[rung].runs if run.state in FINISHED}),
                 )
             )
         return tuple(choices)
@@ -227,7 +235,8 @@ class Choice:
                 at_edge={choice.rung: choice.at_edge for choice in shown if choice.at_edge},
             ),
             shown=rungs,
-            removed_runs=[run for loaded in self._instances for run in loaded.removed],  # which might have chosen
+            removed_runs=self._once("removed"),
+            trained_again=self._once("trained_again"),
             kind=plan.kind,
             can_tune=bool(plan.grid),
             steps_path=plan.steps_path,
@@ -237,6 +246,11 @@ class Choice:
         )
         made = structs.replace(made, fresh_seeds=None, title=f"{made.title}{_as_chosen(self.by)}")
         return ChosenReport(**structs.asdict(made), by=self.by, choice=tuple(shown), commands=tuple(commands))
+
+    def _once(self, name: Literal["removed", "trained_again"]) -> list[RemovedRun]:
+        """Such runs of all instances, because they might have chosen; each once for a rung."""
+        runs = [run for loaded in self._instances for run in getattr(loaded, name)]
+        return list({(run.run, run.rung, run.stage): run for run in runs}.values())
 
     def _sentences(self, shown: Sequence[RungChoice]) -> list[str]:
         """What was chosen, by what, and what is missing."""
@@ -268,33 +282,44 @@ class Choice:
             among = len(self._candidates[rung.name])
             text = f"chosen on validation among {plural(among, 'value')} with {plural(count, 'seed')}"
             return candidate.values[RATE], RateSource("tuned", text)
-        return candidate.instance.rate_of(rung.name)
+        return candidate.instances[0].rate_of(rung.name)
 
 
 def _candidates(
     plan: planning.Plan, instances: Sequence[LoadedInstance], by: Sequence[str]
 ) -> dict[str, list[Candidate]]:
-    """Rung -> its values with finished runs, in ascending order; runs that instances share are of one."""
-    found: dict[str, list[Candidate]] = {}
+    """Rung -> its values with finished runs, in ascending order. The runs of instances with equal values are of one: a
+    sweep may have the value of an instance that was there before, and rungs without the setting are in all."""
+    found: dict[str, list[tuple[dict[str, Any], list[tuple[LoadedInstance, Sequence[Run]]]]]] = {}
     for loaded in instances:
         resolved = {rung.name: rung for rung in loaded.plan.rungs}
         selected, _ = loaded.counted()
         for rung, of_rung in selected.items():
-            runs = {run.seed: run for run in of_rung.runs if run.state in FINISHED}
+            if not of_rung.runs:
+                continue
             settings = full(resolved[rung].config)
             values = {path: None if path in loaded.plan.free(rung) else settings.get(path) for path in by}
             known = found.setdefault(rung, [])
-            same = next((one for one in known if one.values == values), None)
-            if same is not None:
-                same.runs.update(runs)
-            elif runs:
-                known.append(Candidate(values=values, instance=loaded, runs=runs))
-    order = [rung.name for rung in plan.ladder.rungs]
-    return {
-        rung: sorted(found[rung], key=lambda one: [value_rank(one.values[path]) for path in by])
-        for rung in order
-        if found.get(rung)
-    }
+            same = next((members for other, members in known if other == values), None)
+            if same is None:
+                known.append((values, same := []))
+            same.append((loaded, of_rung.runs))
+    candidates: dict[str, list[Candidate]] = {}
+    for rung in (rung.name for rung in plan.ladder.rungs):
+        of_values = [_candidate(rung, values, members) for values, members in found.get(rung, ())]
+        if finished := [candidate for candidate in of_values if candidate.finished]:
+            candidates[rung] = sorted(finished, key=lambda one: [value_rank(one.values[path]) for path in by])
+    return candidates
+
+
+def _candidate(rung: str, values: dict[str, Any], members: Sequence[tuple[LoadedInstance, Sequence[Run]]]) -> Candidate:
+    """A rung with these values, by its runs in each instance that has them."""
+    runs = {run.id: run for _, of_instance in members for run in of_instance}
+    notes: list[Note] = []
+    newest = rung_runs.of_newest_settings(rung, sorted(runs.values(), key=lambda run: (run.seed, run.id)), notes)
+    return Candidate(
+        values=values, instances=tuple(loaded for loaded, _ in members), runs=tuple(newest), notes=tuple(notes)
+    )
 
 
 def _score(run: Run, key: str) -> float | None:
@@ -309,7 +334,7 @@ def _best(candidates: Sequence[Candidate], seeds: Sequence[int], metric: Metric)
     key = form_of(metric).validation
 
     def order(candidate: Candidate) -> tuple[int, float]:
-        scores = [score for seed in seeds if (score := _score(candidate.runs[seed], key)) is not None]
+        scores = [score for seed in seeds if (score := _score(candidate.finished[seed], key)) is not None]
         mean = statistics.mean(scores)
         return len(seeds) - len(scores), math.inf if mean is None else -metric.oriented(mean)
 
@@ -321,7 +346,7 @@ class _ChosenRuns:
 
     def __init__(self, plan: planning.Plan, chosen: Mapping[str, Candidate], seeds: Collection[int]) -> None:
         self.plan, self._chosen, self._without = plan, chosen, seeds
-        self.loaded = list({id(one.instance): one.instance for one in chosen.values()}.values())
+        self.loaded = list({id(loaded): loaded for one in chosen.values() for loaded in one.instances}.values())
 
     @property
     def ladder(self) -> Ladder:
@@ -337,19 +362,20 @@ class _ChosenRuns:
         """Each run once, in the rungs for which its values were chosen."""
         runs: dict[str, Run] = {}
         for rung, candidate in self._chosen.items():
-            selected, _ = candidate.instance.counted()
-            for run in selected[rung].runs:
+            keys = {loaded.instance.key for loaded in candidate.instances}
+            for run in candidate.runs:
                 if run.seed in self._without:
                     continue
                 members = [] if run.id not in runs else list(runs[run.id].memberships)
-                own = next(one for one in run.memberships if one.ladder_key == candidate.instance.instance.key)
+                own = next(one for one in run.memberships if one.ladder_key in keys)
                 member = structs.replace(own, ladder_key="", rung=rung, stage="train")
                 runs[run.id] = structs.replace(run, memberships=[*members, member])
         return list(runs.values())
 
     @cached_property
     def notes(self) -> list[Note]:
-        return list(dict.fromkeys(note for loaded in self.loaded for note in loaded.counted()[1]))
+        notes = [note for loaded in self.loaded for note in loaded.counted()[1]]
+        return list(dict.fromkeys([*notes, *(note for one in self._chosen.values() for note in one.notes)]))
 
     @cached_property
     def same_as_base(self) -> frozenset[str]:
@@ -380,7 +406,16 @@ class _ChosenRuns:
     def sentences(self, chose: Collection[int]) -> list[str]:
         """What readers must know of the instances: changed code, side effects, seeds that were added later."""
         sentences: list[str] = []
-        for loaded in self.loaded:
-            rungs = [rung for rung, candidate in self._chosen.items() if candidate.instance is loaded]
-            sentences += loaded.sentences_on(rungs, chose)
+        together: dict[tuple[int, ...], list[str]] = {}
+        """Instances, as their places in `loaded` -> the rungs whose runs are theirs."""
+        for rung, candidate in self._chosen.items():
+            keys = {loaded.instance.key for loaded in candidate.instances}
+            places = tuple(k for k, loaded in enumerate(self.loaded) if loaded.instance.key in keys)
+            together.setdefault(places, []).append(rung)
+        for k, loaded in enumerate(self.loaded):
+            sentences += loaded.sentences_on(
+                [rung for places, rungs in together.items() if k in places for rung in rungs]
+            )
+        for places, rungs in together.items():
+            sentences += loaded_instance.added_seeds([self.loaded[k] for k in places], rungs, chose)
         return list(dict.fromkeys(sentences))

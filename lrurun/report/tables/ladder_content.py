@@ -31,14 +31,14 @@ def content_of(report: LadderReport) -> content.ReportContent:
         remarks=ladder_remarks.of_report(report),
         groups=tuple(_group(row, report.score, {other.rung for other in report.rows}) for row in report.rows),
         claims=report.claims,
-        label=report.instance.anchor(_chosen_by(report)),
+        label=report.instance.anchor(chosen_by(report)),
         csv=(*csv_columns(report.rows), *(report.by if isinstance(report, ChosenReport) else ())),
         curves=True,
     )
 
 
-def _chosen_by(report: LadderReport) -> str:
-    """A part of the label of a table of chosen values."""
+def chosen_by(report: LadderReport) -> str:
+    """A part of the label of a table or figure of chosen values; empty for other ladders."""
     return f"chosen-by-{'-'.join(report.by)}" if isinstance(report, ChosenReport) else ""
 
 

@@ -13,7 +13,7 @@ from lrurun.errors import plural
 from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
-from lrurun.ledger.values import RemovedRun
+from lrurun.ledger.values import REMOVED, RemovedRun
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
@@ -72,15 +72,19 @@ def _notes(report: LadderReport) -> list[Remark]:
     ]
 
 
-_REMOVED = {"forgotten": "forgotten", "left out": "left out of this copy"}
+_AGAIN = "trained again"
+_WORDS: dict[str, str] = {kind: f"{words}{{by}}" for kind, words in REMOVED.items()}
+_WORDS[_AGAIN] = "forgotten{by} and trained again"
 """The kind of a removal -> in a sentence, after "2 runs were"."""
 
 
 def _removed_groups(report: LadderReport) -> list[tuple[str, str, str, list[RemovedRun]]]:
-    """Kind, reason and stage of runs that were removed, with the runs; final runs come first."""
+    """Kind, reason and stage of runs that were removed, with the runs; final runs come first, and those that were
+    trained again last, as a kind of their own."""
     groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
-    for run in sorted(report.removed_runs, key=lambda run: run.stage != "train"):
-        groups.setdefault((run.kind, run.why or "", run.stage), []).append(run)
+    kinds = [(run.kind, run) for run in report.removed_runs] + [(_AGAIN, run) for run in report.trained_again]
+    for kind, run in sorted(kinds, key=lambda each: each[1].stage != "train"):
+        groups.setdefault((kind, run.why or "", run.stage), []).append(run)
     return [(kind, clean(why), stage, runs) for (kind, why, stage), runs in groups.items()]
 
 
@@ -89,11 +93,11 @@ def _removed_rungs(runs: Sequence[RemovedRun]) -> str:
     return ", ".join(rungs) if len(rungs) <= FEW else f"{len(rungs)} rungs"
 
 
-def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun]) -> str:
+def _were_removed(kind: str, stage: str, runs: Sequence[RemovedRun], by: str = "") -> str:
     """The beginning of a sentence, for example "2 runs were forgotten". A run in several rungs counts once."""
     count = len({run.run for run in runs})
     noun = plural(count, "tuning run" if stage == "tune" else "run")
-    return f"{noun} {'was' if count == 1 else 'were'} {_REMOVED[kind]}"
+    return f"{noun} {'was' if count == 1 else 'were'} {_WORDS[kind].format(by=by)}"
 
 
 def _removed_cautions(report: LadderReport) -> list[Caution]:
@@ -116,16 +120,15 @@ def _on_removed(report: LadderReport) -> list[Remark]:
             f"{rung}, {'seed' * (len(seeds) == 1) or 'seeds'} {', '.join(seeds)}" for rung, seeds in by_rung.items()
         )
         users = ", ".join(dict.fromkeys(clean(run.removed_by) for run in runs if run.removed_by))
-        reason = f" Reason: {content.sentence(why)}" if why else " No reason is on record." * (kind == "forgotten")
-        texts.append(f"{_were_removed(kind, stage, runs)}{f' by {users}' if users else ''}: {listed}.{reason}")
-    stages = {run.stage for run in report.removed_runs}
-    if "train" in stages:
+        reason = f" Reason: {content.sentence(why)}" if why else " No reason is on record." * (kind != "left out")
+        texts.append(f"{_were_removed(kind, stage, runs, f' by {users}' if users else '')}: {listed}.{reason}")
+    if any(run.stage == "train" for run in (*report.removed_runs, *report.trained_again)):
         looks = ", but for the verdicts that looks of the design have recorded" if report.design is not None else ""
         texts.append(
             f"Their scores count in nothing here{looks}. If results were the reason, verdicts are wrong in more than "
             "5 %."
         )
-    if "tune" in stages:
+    if any(run.stage == "tune" for run in report.removed_runs):
         texts.append("What tuning chose stays as it was recorded; it cannot be checked by runs that are gone.")
     return [Remark(full=" ".join(texts), topic="removed")] if texts else []
 

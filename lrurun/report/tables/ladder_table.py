@@ -89,6 +89,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
         *"test_items data notes grid set tune tuning label chance learns_from conclusions design score".split(),
         *"test_step without_spread has_items hypotheses kind can_tune steps_path detect fresh_seeds imported".split(),
         "removed_runs",
+        "trained_again",
     )
     instance: Instance
     title: str
@@ -139,6 +140,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     removed_runs: tuple[RemovedRun, ...] = ()
     """The runs of the instance that had begun and were forgotten, or left out of this copy of a part of a ledger, and
     that are not back."""
+    trained_again: tuple[RemovedRun, ...] = ()
+    """The runs of the instance with results that were forgotten, and in whose place others were trained."""
     read_again: str = ""
     """The command that imports its runs again; empty where they were made here."""
 
@@ -171,6 +174,7 @@ def build(
     with_claims: bool = True,
     imported: ImportRecord | None = None,
     removed_runs: Sequence[RemovedRun] = (),
+    trained_again: Sequence[RemovedRun] = (),
     read_again: str = "",
     with_unbeaten: bool = False,
 ) -> LadderReport:
@@ -191,6 +195,7 @@ def build(
         with_claims: whether the report has claims. Verdicts do not depend on it.
         imported: the newest import of its runs.
         removed_runs: its runs that were forgotten, or left out of a copy.
+        trained_again: its runs that were forgotten with results, and trained again.
         read_again: the command that imports them again.
         with_unbeaten: whether every pair of rungs is tested, for the rungs that no other one is better than.
     """
@@ -268,6 +273,7 @@ def build(
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress, scoring.items),
         imported=imported,
         removed_runs=tuple(begun),
+        trained_again=tuple(trained_again),
         read_again=read_again,
         unbeaten=claims.unbeaten(results, scoring=scoring, progress=progress) if with_unbeaten else None,
         fresh_seeds=_fresh_seeds(

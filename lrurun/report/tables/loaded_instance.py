@@ -225,18 +225,19 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             with_claims=with_claims,
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
             removed_runs=self.removed,
+            trained_again=self.trained_again,
             read_again=phrases.read_again(plan.recipe),
             with_unbeaten=with_unbeaten,
         )
 
-    def sentences_on(self, rungs: Collection[str], chose: Collection[int]) -> list[str]:
+    def sentences_on(self, rungs: Collection[str]) -> list[str]:
         """What readers must know of a comparison for which the values of these rungs were chosen: the code of its runs,
-        side effects of its rungs, seeds that were added later. The seeds that `chose` enter no verdict."""
+        side effects of its rungs, per-item results that were refused."""
         sentences = documents.changed_code(self.ledger, self.instance, self.plan)
         if sentence := lookup.other_versions(self.plan, self.ledger):
             sentences.append(sentence)
         cautions = self.plan.cautions(self._finished & set(rungs))
-        return [*sentences, *self.added_seeds(rungs, chose), *cautions, *self._refused_items()]
+        return [*sentences, *cautions, *self._refused_items()]
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
         """The training speeds of its rungs; `rungs` names those to show.
@@ -270,6 +271,11 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """The runs that were forgotten, or left out of this copy of a part of a ledger, and are not back."""
         return self.ledger.removed_from(self.instance.key)
 
+    @cached_property
+    def trained_again(self) -> list[RemovedRun]:
+        """The runs with results that were forgotten, and in whose place others were trained."""
+        return self.ledger.trained_again(self.instance.key)
+
     def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""
         plan, look = self.plan, so_far.next_look
@@ -291,52 +297,13 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             },
         )
 
-    def added_seeds(self, rungs: Collection[str] | None = None, without: Collection[int] = ()) -> list[str]:
+    def added_seeds(self) -> list[str]:
         """Sentences on counted seeds that the first command for a rung did not ask for, and a later one did.
-
-        Args:
-            rungs: only these; None for all.
-            without: seeds that do not count.
 
         Raises:
             LedgerError: a recorded command cannot be read.
         """
-        first: dict[str, set[int]] = {}
-        chosen = [rung.name for rung in self.plan.rungs if rungs is None or rung.name in rungs]
-        added: dict[str, set[int]] = {rung: set() for rung in chosen}
-        designed = False
-        """Whether there is a sequential design, whose verdicts later seeds do not move."""
-        for event in requests.events(self.ledger, self.instance):
-            recorded = requests.decode(event.payload, requests.LadderRequest, self.instance)
-            looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
-            seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds)).difference(without)
-            if not seeds:
-                continue
-            designed |= recorded.seeds is None
-            for rung in recorded.rungs or added:
-                before = first.setdefault(rung, seeds)
-                # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
-                if rung in added and recorded.seeds is not None:
-                    added[rung] |= seeds - before
-        shared = rung_runs.first_of_same(self.plan.ladder, self.same_as_base)
-        counted: dict[str, set[int]] = {}
-        for run in self.runs:
-            if run.state in FINISHED and run.excluded is None and not run.superseded:
-                for membership in run.memberships:
-                    if membership.rung in shared and _is_final(membership, self.instance, membership.rung):
-                        counted.setdefault(shared[membership.rung], set()).add(run.seed)
-        by_seeds: dict[tuple[int, ...], list[str]] = {}
-        for rung, later in added.items():
-            by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
-        by_seeds.pop((), None)
-        sentences = []
-        for more, names in by_seeds.items():
-            of_rungs = "" if len(names) == len(self.plan.rungs) else f" of {', '.join(names)}"
-            verb = "was" if len(more) == 1 else "were"
-            sentences.append(f"{_seed_text(more)}{of_rungs} {verb} added in a later command")
-        if sentences and not designed:
-            sentences[-1] += ": the error rate of verdicts holds only if earlier results are not the reason"
-        return sentences
+        return added_seeds([self])
 
     @property
     def _finished(self) -> set[str]:
@@ -423,6 +390,60 @@ class LoadedInstance(Struct, frozen=True, dict=True):
                 chosen.setdefault(values, []).append(rung.name)
         listed = "; ".join(f"{values} ({', '.join(names)})" for values, names in chosen.items())
         return [f"chosen on validation with {plural(len(self.plan.tuning_seeds), 'seed')}: {listed}"] if listed else []
+
+
+def added_seeds(
+    instances: Sequence[LoadedInstance], rungs: Collection[str] | None = None, without: Collection[int] = ()
+) -> list[str]:
+    """Sentences on counted seeds that the first command for a rung did not ask for, and a later one did.
+
+    Args:
+        instances: those whose runs count together, because the rungs have equal settings in them.
+        rungs: only these; None for all.
+        without: seeds that do not count.
+
+    Raises:
+        LedgerError: a recorded command cannot be read.
+    """
+    plan = instances[0].plan
+    first: dict[str, set[int]] = {}
+    chosen = [rung.name for rung in plan.rungs if rungs is None or rung.name in rungs]
+    added: dict[str, set[int]] = {rung: set() for rung in chosen}
+    designed = False
+    """Whether there is a sequential design, whose verdicts later seeds do not move."""
+    commands = [(event, one.instance) for one in instances for event in requests.events(one.ledger, one.instance)]
+    for event, instance in sorted(commands, key=lambda command: (command[0].time, command[0].id)):
+        recorded = requests.decode(event.payload, requests.LadderRequest, instance)
+        looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
+        seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds)).difference(without)
+        if not seeds:
+            continue
+        designed |= recorded.seeds is None
+        for rung in recorded.rungs or added:
+            before = first.setdefault(rung, seeds)
+            # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
+            if rung in added and recorded.seeds is not None:
+                added[rung] |= seeds - before
+    shared = rung_runs.first_of_same(plan.ladder, frozenset().union(*(one.same_as_base for one in instances)))
+    counted: dict[str, set[int]] = {}
+    for one in instances:
+        for run in one.runs:
+            if run.state in FINISHED and run.excluded is None and not run.superseded:
+                for membership in run.memberships:
+                    if membership.rung in shared and _is_final(membership, one.instance, membership.rung):
+                        counted.setdefault(shared[membership.rung], set()).add(run.seed)
+    by_seeds: dict[tuple[int, ...], list[str]] = {}
+    for rung, later in added.items():
+        by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
+    by_seeds.pop((), None)
+    sentences = []
+    for more, names in by_seeds.items():
+        of_rungs = "" if len(names) == len(plan.rungs) else f" of {', '.join(names)}"
+        verb = "was" if len(more) == 1 else "were"
+        sentences.append(f"{_seed_text(more)}{of_rungs} {verb} added in a later command")
+    if sentences and not designed:
+        sentences[-1] += ": the error rate of verdicts holds only if earlier results are not the reason"
+    return sentences
 
 
 def _seed_text(seeds: Sequence[int]) -> str:

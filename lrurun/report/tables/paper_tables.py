@@ -18,6 +18,7 @@ from lrurun.judging import wording
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ScoreForm
 from lrurun.judging.verdicts import JUDGED, LEAST_SEEDS, Comparison
+from lrurun.ledger.values import RemovedRun
 from lrurun.report.tables import answer, cells, claims_table, ladder_content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskColumn
 from lrurun.report.tables.chosen_table import ChosenReport
@@ -66,14 +67,13 @@ def ablation(report: LadderReport, names: Sequence[str] = (), chosen: Table | No
         *_beside(report),
         *_chosen(report),
     ]
-    is_chosen = isinstance(report, ChosenReport)
     title = report.title_of_ladder if isinstance(report, ChosenReport) else report.title
     return PaperTable(
         columns=_of_rungs(report) if chosen is None else chosen.columns,
         rows=report.rows if chosen is None else chosen.rows,
         title=f"{_capital(title)}, on {report.instance.task}.",
         legend=tuple(legend),
-        label=report.instance.anchor() + ("-chosen" if is_chosen else ""),
+        label=report.instance.anchor(ladder_content.chosen_by(report)),
     )
 
 
@@ -84,12 +84,13 @@ def _chosen(report: LadderReport) -> list[str]:
     chosen = [choice for choice in report.choice if choice.seeds]
     if not chosen:
         return []
-    what = _capital(" and ".join(map(in_words, report.by)))
     values = _spanned([choice.among for choice in chosen], "value" if len(report.by) == 1 else "combination")
     seeds = _spanned([len(choice.seeds) for choice in chosen], "seed")
-    return [
-        f"{what} of each variant: chosen on validation among {values} with {seeds}, which no score or test here uses."
-    ]
+    if len({tuple(choice.seeds) for choice in chosen}) == 1:
+        seeds += f" ({', '.join(map(str, chosen[0].seeds))})"
+    settings = _capital(" and ".join(map(in_words, report.by)))
+    how = f"chosen on validation among {values} with {seeds}, which no score or test here uses"
+    return [f"{settings} of each variant: {how}."]
 
 
 def _spanned(counts: Sequence[int], noun: str) -> str:
@@ -257,7 +258,31 @@ def _beside(report: LadderReport) -> list[str]:
         sentences.append("Models were selected on the test split.")
     if report.instance.data.get("published") == "no":
         sentences.append("These are not the published data.")
+    return [*sentences, *_removed(report)]
+
+
+def _removed(report: LadderReport) -> list[str]:
+    """The runs that the scores do not have because somebody removed them, with the reasons."""
+    every = [(run.kind, run) for run in report.removed_runs] + [("again", run) for run in report.trained_again]
+    groups: dict[tuple[str, str, str], list[RemovedRun]] = {}
+    for kind, run in every:
+        groups.setdefault((kind, run.stage, clean(run.why or "")), []).append(run)
+    sentences = []
+    for (kind, stage, why), runs in groups.items():
+        many = len({run.run for run in runs})
+        noun = plural(many, "tuning run" if stage == "tune" else "run")
+        rungs = ", ".join(dict.fromkeys(clean(run.rung) for run in runs))
+        what = _REMOVED[kind].format(were="was" if many == 1 else "were", are="is" if many == 1 else "are")
+        sentences.append(f"{noun} of {rungs} {what}{f': {why}'.rstrip('.') if why else ''}.")
     return sentences
+
+
+_REMOVED = {
+    "forgotten": "{were} deleted and {are} not counted",
+    "left out": "{are} not in the record of this table",
+    "again": "{were} deleted and repeated",
+}
+"""What happened to runs -> in a sentence of a caption."""
 
 
 def _capital(text: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -26,8 +28,32 @@ class MissingFile(Struct, frozen=True, kw_only=True):
     why: str
 
 
-def copy(ledger: Ledger, instance: LadderInstance, runs: Path, folder: Path) -> tuple[list[str], list[MissingFile]]:
-    """Copies the files of an instance into a folder; their names there, and those that are missing.
+class CopiedFiles(Struct, frozen=True, kw_only=True):
+    """The files of an instance in a record."""
+
+    names: dict[str, str] = {}
+    """Where each file was found -> its path in the folder of the record, which no other one has."""
+    missing: tuple[MissingFile, ...] = ()
+
+    def name_for(self, path: str) -> str:
+        """The path of a file in the folder, or the name that it would have."""
+        return self.names.get(path) or unused(Path(path).name, self.names.values())
+
+
+class _File(Struct, frozen=True, kw_only=True):
+    """A file that runs used."""
+
+    name: str
+    place: Path | None = None
+    """Where it is as it was."""
+    why: str = ""
+    """Why it is missing."""
+    stays: bool = False
+    """Whether runs know it by this path from the folder of their recipe."""
+
+
+def copy(ledger: Ledger, instance: LadderInstance, runs: Path, folder: Path) -> CopiedFiles:
+    """Copies the files of an instance into a folder.
 
     Args:
         runs: the folder with the runs, which has snapshots of programs.
@@ -37,43 +63,69 @@ def copy(ledger: Ledger, instance: LadderInstance, runs: Path, folder: Path) -> 
     """
     recorded = documents.find(ledger, instance)
     if recorded is None:
-        return [], []
-    copied: list[str] = []
-    missing: list[MissingFile] = []
-    for name, source in _sources(ledger, instance, recorded, runs):
-        if isinstance(source, str):
-            missing.append(MissingFile(name=name, why=source))
+        return CopiedFiles()
+    files = [*_plug_ins(ledger, instance, recorded), *_of_program(recorded, runs)]
+    names: dict[str, str] = {}
+    for file in sorted(files, key=lambda file: not file.stays):
+        if file.place is None or str(file.place) in names:  # one file may have several plug-ins
             continue
+        name = names[str(file.place)] = unused(file.name, names.values())
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        copied.append(name)
-    return copied, missing
+        shutil.copyfile(file.place, target)
+    return CopiedFiles(
+        names=names, missing=tuple(MissingFile(name=file.name, why=file.why) for file in files if file.place is None)
+    )
 
 
-def _sources(
-    ledger: Ledger, instance: LadderInstance, recorded: InstanceDocuments, runs: Path
-) -> Iterator[tuple[str, Path | str]]:
-    """The name of each file in a record, and the file that is as it was, or why there is none."""
+def unused(name: str, used: Iterable[str]) -> str:
+    """A path that differs from all `used` ones, and is in none of them, on file systems that ignore case too.
+
+    It is the name, or the same with a number, as in "model-2.py". Characters that lists of files and other systems
+    cannot have are replaced.
+    """
+    name = re.sub(r"[\x00-\x1f\x7f\\\ud800-\udfff]", "_", name)
+    taken = {part.casefold() for other in used for part in _with_folders(other)}
+    files = {other.casefold() for other in used}
+    stem, dot, ending = name.rpartition(".")
+    first, last = (stem, f"{dot}{ending}") if stem and "/" not in ending else (name, "")
+    for number in itertools.count(1):
+        found = name if number == 1 else f"{first}-{number}{last}"
+        inside = {part.casefold() for part in _with_folders(found)}
+        if found.casefold() not in taken and not inside & files:
+            return found
+    raise AssertionError
+
+
+def _with_folders(path: str) -> Iterator[str]:
+    """A path, and the folders that it is in."""
+    yield path
+    yield from (str(parent) for parent in PurePosixPath(path).parents if parent.name)
+
+
+def _plug_ins(ledger: Ledger, instance: LadderInstance, recorded: InstanceDocuments) -> Iterator[_File]:
     plug_ins = recorded.plug_ins
-    if plug_ins:
-        files = [Path(file) for file in documents.files_of_code(ledger, instance, recorded.ladder)]
-        digests = {file: plugins.digest_of(file) for file in files}
-        for (type_, name), digest in sorted(plug_ins.items()):
-            found = next((file for file in files if digests[file] == digest), None)
-            if found is not None:
-                yield found.name, found
-                continue
-            why = "no file is as it was then" if any(digests.values()) else "its file is not here"
-            yield f"{type_} {name}", f"{why} (digest {digest[:19]})"
-    if recorded.files:
-        snapshot = ProgramSnapshot(runs, recorded.recipe.folder, recorded.files)
-        for name, digest in sorted(recorded.files.items()):
-            places = [recorded.recipe.folder / name]
-            places += [snapshot.path / name] if name in snapshot.digests else []
-            inside = PurePosixPath(name)
-            shown = name if not inside.is_absolute() and ".." not in inside.parts else inside.name
-            found = next((place for place in places if digest_at(place) == digest), None)
-            changed = any(place.exists() for place in places)
-            why = f"{'has changed since' if changed else 'is not here'} (digest {digest[:19]})"
-            yield shown, found or why
+    if not plug_ins:
+        return
+    files = [Path(file) for file in documents.files_of_code(ledger, instance, recorded.ladder)]
+    digests = {file: plugins.digest_of(file) for file in files}
+    for (type_, name), digest in sorted(plug_ins.items()):
+        found = next((file for file in files if digests[file] == digest), None)
+        if found is not None:
+            yield _File(name=found.name, place=found)
+            continue
+        why = "no file is as it was then" if any(digests.values()) else "its file is not here"
+        yield _File(name=f"{type_} {name}", why=f"{why} (digest {digest[:19]})")
+
+
+def _of_program(recorded: InstanceDocuments, runs: Path) -> Iterator[_File]:
+    snapshot = ProgramSnapshot(runs, recorded.recipe.folder, recorded.files or {})
+    for name, digest in sorted((recorded.files or {}).items()):
+        places = [recorded.recipe.folder / name]
+        places += [snapshot.path / name] if name in snapshot.digests else []
+        stays = name in snapshot.digests
+        shown = name if stays else PurePosixPath(name).name
+        found = next((place for place in places if digest_at(place) == digest), None)
+        changed = any(place.exists() for place in places)
+        why = f"{'has changed since' if changed else 'is not here'} (digest {digest[:19]})"
+        yield _File(name=shown, place=found, why=why, stays=stays)

@@ -8,7 +8,7 @@ import os
 import re
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
     from lrurun.report.tables.loaded_instance import LoadedInstance
-    from lrurun.session.publication.files_of_code import MissingFile
+    from lrurun.session.publication.files_of_code import CopiedFiles, MissingFile
 
 LEDGER, README, SUMS = backups.PUBLISHED, "README.md", "SHA256SUMS"
 _INSTANCES = "instances"
+_CODE = "code"
+"""The folder of an instance with what was run: nothing that lrurun makes from the runs is in it."""
 _ENDINGS = {format: ending for ending, format in formats.ENDINGS.items()}
 
 
@@ -78,7 +80,7 @@ def write(ledger: Ledger, part: Part, places: Places, target: Path, choices: Cho
         with files.atomic(target.absolute()) as partial:
             folder = partial.with_name(f"{partial.name}.content") if is_zip else partial  # removed with it
             folder.mkdir()
-            record = _write(ledger, part, places, folder, target.stem if is_zip else target.name, choices)
+            record = _write(ledger, part, places, folder, choices)
             if is_zip:
                 _zip(folder, partial)
             return record
@@ -87,7 +89,7 @@ def write(ledger: Ledger, part: Part, places: Places, target: Path, choices: Cho
         raise LrurunError(f"{target}: {error.strerror or error}", "name another one, or make room") from None
 
 
-def _write(ledger: Ledger, part: Part, places: Places, folder: Path, name: str, choices: Choices) -> Record:
+def _write(ledger: Ledger, part: Part, places: Places, folder: Path, choices: Choices) -> Record:
     backups.backup(ledger, folder / LEDGER, part)
     with Ledger.read(folder / LEDGER) as copy:
         sizes = [checkpoint.bytes or 0 for checkpoint in copy.each_checkpoint(copy.run_ids(), "committed")]
@@ -98,7 +100,9 @@ def _write(ledger: Ledger, part: Part, places: Places, folder: Path, name: str, 
     with Ledger.read(folder / LEDGER) as copy:
         ids = copy.run_ids()
         exports.write(copy, ids, "csv", folder / "tables")
-        for instance in copy.ladders():
+        instances = copy.ladders()
+        sources = [paper for instance in instances if (paper := toml_documents.paper_of(copy, instance))]
+        for instance in instances:
             made, why = _instance(copy, ledger, instance, places, folder)
             described.append(made)
             without += [(instance.short_name, why)] if why else []
@@ -107,23 +111,28 @@ def _write(ledger: Ledger, part: Part, places: Places, folder: Path, name: str, 
     more = f" and {len(described) - 1} more" if described[1:] else ""
     title = f"Runs of {described[0].title}{more}" if described else "Runs"
     known = names.all if choices.anonymous else ()
-    remaining = tuple(_remaining(folder, known))
-    (folder / README).write_text(
-        readme.text(
-            title=title,
-            date=date,
-            version=VERSION,
-            license=choices.license,
-            authors=choices.authors,
-            instances=described,
-            names=names,
-            anonymous=choices.anonymous,
-            remaining=[path for path, _ in remaining],
-            checkpoints=(len(sizes), sum(sizes)),
-        ),
-        encoding="utf-8",
-    )
-    _write_crate(folder, title, date, choices, described, trainings, _sources(folder))
+    remaining: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    while True:  # the README lists the files that have names, of which it may become one
+        (folder / README).write_text(
+            readme.text(
+                title=title,
+                date=date,
+                version=VERSION,
+                license=choices.license,
+                authors=choices.authors,
+                instances=described,
+                names=names,
+                anonymous=choices.anonymous,
+                remaining=[path for path, _ in remaining],
+                checkpoints=(len(sizes), sum(sizes)),
+            ),
+            encoding="utf-8",
+        )
+        _write_crate(folder, title, date, choices, described, trainings, sources)
+        found = tuple(_remaining(folder, known))
+        if found == remaining:
+            break
+        remaining = found
     _write_sums(folder)
     paths = list(_paths(folder))
     return Record(
@@ -145,14 +154,11 @@ def _instance(
     copy: Ledger, ledger: Ledger, instance: LadderInstance, places: Places, folder: Path
 ) -> tuple[readme.Described, str]:
     """The folder of an instance, and why it has no report."""
-    own = folder / _INSTANCES / _plain(instance.short_name)
-    own.mkdir(parents=True)
-    documents = toml_documents.texts(copy, instance)
-    for name, text in documents.items():
-        (own / name).write_text(text, encoding="utf-8")
-    # the copy may not have the paths of the files any more
-    original = ledger.ladder(instance.key)
-    code, missing = files_of_code.copy(ledger, original, places.runs, own)
+    (folder / _INSTANCES).mkdir(exist_ok=True)
+    used = [path.name for path in (folder / _INSTANCES).iterdir()]
+    own = folder / _INSTANCES / files_of_code.unused(_plain(instance.short_name), used)
+    own.mkdir()
+    documents, code = _write_code(copy, ledger, instance, places, own / _CODE)
     runs = copy.runs(instance.key, superseded=True)
     requirements = _write_requirements(copy, runs, own)
     loaded, why = _loaded(copy, ledger, instance)
@@ -173,12 +179,34 @@ def _instance(
         has_report=has_report,
         has_methods=has_methods,
         has_figure=has_figure,
-        documents=tuple(documents),
-        code=tuple(code),
+        documents=tuple(f"{_CODE}/{name}" for name in documents),
+        code=tuple(f"{_CODE}/{name}" for name in code.names.values()),
         requirements=tuple(requirements),
-        missing=tuple(missing),
+        missing=code.missing,
         left_out=len(copy.removed_from(instance.key)),
     ), why
+
+
+def _write_code(
+    copy: Ledger, ledger: Ledger, instance: LadderInstance, places: Places, folder: Path
+) -> tuple[list[str], CopiedFiles]:
+    """The folder with what was run: the files of the authors, by their names, and the documents beside them."""
+    from lrurun.instances import documents
+
+    # the copy may not have the paths of the files any more
+    original = ledger.ladder(instance.key)
+    code = files_of_code.copy(ledger, original, places.runs, folder)
+    recorded = documents.find(ledger, original)
+    load = [code.name_for(file) for file in recorded.ladder.load] if recorded else []
+    names: list[str] = []
+    for document, text in toml_documents.texts(copy, instance, load).items():
+        used = [*code.names.values(), *names]
+        name = files_of_code.unused(document, used)
+        name = document if name == document else files_of_code.unused(f"recorded-{document}", used)
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+        names.append(name)
+    return names, code
 
 
 def _title(instance: LadderInstance) -> str:
@@ -192,7 +220,7 @@ def _title(instance: LadderInstance) -> str:
 
 def _plain(name: str) -> str:
     """A name as the name of a folder."""
-    return re.sub(r"[^\w.+-]+", "_", name) or "instance"
+    return re.sub(r"[^\w.+-]+|^\.+", "_", name) or "instance"
 
 
 def _loaded(copy: Ledger, ledger: Ledger, instance: LadderInstance) -> tuple[LoadedInstance | None, str]:
@@ -301,23 +329,14 @@ def _paths(folder: Path) -> Iterator[str]:
 
 
 def _remaining(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The files that have some of the names, and which."""
+    """The files that have some of the names, in their paths too, and which."""
     for path in _paths(folder) if names else ():
-        text = (folder / path).read_bytes().decode("utf-8", "replace")
-        if found := published.words_in(text, names):
+        if path == LEDGER:
+            text = "\n".join(published.texts_of(folder / path))
+        else:
+            text = (folder / path).read_bytes().decode("utf-8", "replace")
+        if found := published.words_in(f"{path}\n{text}", names):
             yield path, tuple(found)
-
-
-def _sources(folder: Path) -> list[str]:
-    """What the ladders name as their papers."""
-    import tomllib
-
-    found: dict[str, None] = {}
-    for path in sorted(folder.glob(f"{_INSTANCES}/*/*.toml")):
-        source = tomllib.loads(path.read_text(encoding="utf-8")).get("source")
-        if isinstance(source, str) and source.strip():
-            found[source.strip()] = None
-    return list(found)
 
 
 _DESCRIPTIONS: Mapping[str, str] = {
@@ -326,14 +345,16 @@ _DESCRIPTIONS: Mapping[str, str] = {
     SUMS: "SHA-256 checksums of all files",
     "runs.csv": "The runs, a line each",
     "metrics.csv": "The curves of the runs, a line for each point",
-    "ladder.toml": "The variants that were compared",
     "table.tex": "The comparison as a table for a paper",
-    "recipe.toml": "How they were trained",
 }
 
 
-def _description(path: str) -> str:
-    name = path.rpartition("/")[2]
+def _description(path: str, documents: Collection[str]) -> str:
+    folder, _, name = path.rpartition("/")
+    if path in documents:
+        return "The variants that were compared" if "ladder" in name else "How they were trained"
+    if re.match(rf"{_INSTANCES}/[^/]+/{_CODE}\b", folder):
+        return "A file that the runs used"
     for beginning, text in (("report.", "The comparison"), ("methods.", "The paragraph for a methods section")):
         if name.startswith(beginning):
             return text
@@ -341,7 +362,7 @@ def _description(path: str) -> str:
         return "Versions of the packages that runs used"
     if name in ("ladder.pdf", "ladder.svg"):
         return "The comparison as a figure"
-    return _DESCRIPTIONS.get(name, "A file that the runs used")
+    return _DESCRIPTIONS[name]
 
 
 def _write_crate(
@@ -353,17 +374,19 @@ def _write_crate(
     trainings: Sequence[crate.Training],
     sources: Sequence[str],
 ) -> None:
+    documents = {f"{each.folder}/{name}" for each in described for name in each.documents}
     listed = [
         crate.CrateFile(
             path=path,
             bytes=(folder / path).stat().st_size,
             sha256=_sha256(folder / path),
-            description=_description(path),
+            description=_description(path, documents),
         )
         for path in _paths(folder)
+        if path != crate.METADATA
     ]
-    size = sum(len(_sum_line("0" * 64, path).encode()) for path in (*_paths(folder), crate.METADATA))
-    listed.append(crate.CrateFile(path=SUMS, bytes=size, sha256=None, description=_description(SUMS)))
+    size = sum(len(_sum_line("0" * 64, path).encode()) for path in (*(file.path for file in listed), crate.METADATA))
+    listed.append(crate.CrateFile(path=SUMS, bytes=size, sha256=None, description=_DESCRIPTIONS[SUMS]))
     runs = sum(each.runs for each in described)
     text = crate.render(
         name=title,

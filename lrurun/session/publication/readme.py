@@ -172,4 +172,5 @@ def _names(names: Names, anonymous: bool, remaining: Sequence[str]) -> str:
     if not remaining:
         return text
     lines = [f"- `{path}`" for path in remaining]
-    return f"{text} What could not be replaced, because runs are identified by it, is still in:\n\n" + "\n".join(lines)
+    why = "because runs and instances are identified by it, or because it is in files of the authors"
+    return f"{text} What was not replaced, {why}, is still in:\n\n" + "\n".join(lines)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lrurun.config.settings import toml_value
@@ -16,20 +17,21 @@ if TYPE_CHECKING:
 _OF_LADDER = ("name", "title", "source", "question", "rung", "claim", "grid", "speed", "recipes", "other_tasks", "load")
 
 
-def texts(ledger: Ledger, instance: LadderInstance) -> dict[str, str]:
+def texts(ledger: Ledger, instance: LadderInstance, load: Sequence[str]) -> dict[str, str]:
     """File name -> TOML of the documents of an instance; one file where ladder and recipe were one.
 
     Empty if no documents are recorded.
+
+    Args:
+        load: the files of plug-ins that the ladder loads, by their names beside it.
     """
-    events = ledger.events(ladder_key=instance.key, of_runs=False, kind=DOCUMENTS)
-    payload = events[-1].payload if events else None
+    payload = _recorded(ledger, instance)
     if not payload:
         return {}
     ladder, recipe = dict(payload["ladder"]), dict(payload["recipe"])
     paths = ladder.pop("path", ""), recipe.pop("path", "")
-    ladder["load"] = [name.rpartition("/")[2] for name in ladder.get("load", [])]
-    if not ladder["load"]:
-        del ladder["load"]
+    ladder.pop("load", None)
+    ladder |= {"load": list(load)} if load else {}
     if paths[0] == paths[1]:
         own = {name: value for name, value in ladder.items() if name in _OF_LADDER and name not in recipe}
         # a file with both gives its ladder a name and a title by itself
@@ -39,6 +41,17 @@ def texts(ledger: Ledger, instance: LadderInstance) -> dict[str, str]:
         own = {name: value for name, value in own.items() if value != ""}
         return {"recipe.toml": _text({**_first(recipe), **_first(own), **_rest(recipe), **_rest(own)})}
     return {"ladder.toml": _text(ladder), "recipe.toml": _text(recipe)}
+
+
+def paper_of(ledger: Ledger, instance: LadderInstance) -> str:
+    """What the ladder of an instance names as its source; empty if it names none."""
+    source = _recorded(ledger, instance).get("ladder", {}).get("source")
+    return source.strip() if isinstance(source, str) else ""
+
+
+def _recorded(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+    events = ledger.events(ladder_key=instance.key, of_runs=False, kind=DOCUMENTS)
+    return (events[-1].payload if events else None) or {}
 
 
 def _first(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +76,7 @@ def _lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
     """The lines of a table: its values, then its tables, each under its heading."""
     for name, value in _first(table).items():
         if value is not None:
-            yield f"{_key(name)} = {toml_value(value)}"
+            yield f"{_key(name)} = {_value(value)}"
     for name, value in _rest(table).items():
         path = f"{prefix}{_key(name)}"
         for part in value if isinstance(value, list) else [value]:
@@ -73,4 +86,16 @@ def _lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else toml_value(name)
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else _value(name)
+
+
+def _value(value: Any) -> str:
+    """A value as TOML has it, with every character: settings may have texts of several lines."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{_key(name)} = {_value(part)}' for name, part in value.items())} }}"
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return re.sub(r"[\ud800-\udfff]", "\ufffd", text)  # of undecodable file names, which TOML cannot have
+    return toml_value(value)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from lrurun.judging import holm
+from lrurun.judging import holm, wording
 from lrurun.judging.judged_claim import Judge, JudgedClaim
 from lrurun.studies.machinery.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
@@ -58,7 +58,7 @@ def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -
     for (claim, evidence), p in zip(found, holm.step_down([evidence.p for _, evidence in found]), strict=True):
         verdict, detail = evidence.verdict, evidence.detail
         if p is not None and p != evidence.p:
-            detail = f"{detail}; adjusted p = {p:.2g}"
+            detail = f"{detail}; adjusted p = {_number(p)}"
             verdict = verdict if p < LEVEL else "undecided"
         if wrong:
             verdict, detail = "undecided", f"failed: {'; '.join(wrong[:2])}. {detail}"
@@ -98,7 +98,7 @@ def positive(name: str, differences: Sequence[float], fewest: int = FEWEST) -> E
     if mean * median > 0 and min(above, below) < LEVEL:
         verdict = "supported" if above < below else "contradicted"
     p = min(above, below)
-    return Evidence(verdict, f"{name}: mean {mean:.3g}, median {median:.3g} of {n} seeds, p = {p:.2g}", p)
+    return Evidence(verdict, f"{name}: mean {mean:.3g}, median {median:.3g} of {n} seeds, p = {_number(p)}", p)
 
 
 def larger(name: str, first: Sequence[float], second: Sequence[float], fewest: int = FEWEST) -> Evidence:
@@ -123,7 +123,7 @@ def majority(name: str, wins: Sequence[bool], fewest: int = FEWEST) -> Evidence:
     if min(above, below) < LEVEL:
         verdict = "supported" if above < below else "contradicted"
     p = min(above, below)
-    return Evidence(verdict, f"{name}: in {won} of {n} seeds, p = {p:.2g} of a sign test", p)
+    return Evidence(verdict, f"{name}: in {won} of {n} seeds, p = {_number(p)} of a sign test", p)
 
 
 def equivalent(name: str, differences: Sequence[float], margin: float, fewest: int = FEWEST) -> Evidence:
@@ -160,3 +160,8 @@ def together(*parts: Evidence | None) -> Evidence | None:
         return Evidence("contradicted" if p < LEVEL else "undecided", detail, p)
     verdict: Verdict = "supported" if all(part.verdict == "supported" for part in found) else "undecided"
     return Evidence(verdict, detail, max(tests, default=None))
+
+
+def _number(p: float) -> str:
+    """A p with two digits, and more where two would make it the level itself."""
+    return wording.beside_level(p, "{:.2g}", "{:.3g}", "{:.4g}", "{:.5g}")

@@ -17,7 +17,10 @@ NUMBER: TypeEngine[float] = sa.REAL().with_variant(sa.Double(), "postgresql")
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 FINISHED = "OLD.state IN ('done', 'diverged')"
-RECORDED = "EXISTS (SELECT 1 FROM removed_runs WHERE run = OLD.id)"
+RECORDED = (
+    "EXISTS (SELECT 1 FROM removed_runs x JOIN removals m ON m.id = x.removal WHERE x.run = OLD.id"
+    " AND m.kind = 'forgotten' AND m.finished_at IS NULL AND m.time >= OLD.created_at)"
+)
 MESSAGE = "a finished run is only deleted by ledger forget"
 TRIGGER = "runs_finished_not_deleted"
 
