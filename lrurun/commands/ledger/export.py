@@ -166,8 +166,8 @@ def _publish(
         console.warn(f"still named in {path}: {', '.join(names)}")
     if record.remaining:
         console.say(
-            "these are files of programs, or what runs are identified by, which are published as they are: look whether "
-            "it is a name there; if so, leave the instance out, or publish it after the review"
+            "these are files of programs, or what runs are identified by, which are published as they are: look "
+            "whether it is a name there; if so, leave the instance out, or publish it after the review"
         )
     size = f"{record.bytes / 1e6:,.1f} MB"
     console.say(
