@@ -207,9 +207,7 @@ def plot(
                 figure, errors = plotting.of_examples(drawn, lines, ledger, places, count, title)
             else:
                 shown = not no_differences
-                figure = plotting.of_instance(
-                    drawn, loaded, places, command, metric or (), differences=shown, plain=plain
-                )
+                figure = plotting.of_instance(drawn, loaded, places, command, metric or (), differences=shown)
     if errors:
         from lrurun.report.figures import predicted
 

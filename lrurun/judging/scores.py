@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Struct, structs
 
-from lrurun.config import imported, programs
+from lrurun.config import imported, metric_names, programs
 from lrurun.data import tasks
 from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 
@@ -76,7 +76,13 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """The metric before a colon, for example "Test accuracy in per cent"."""
         unit = {"": "", "%": " in per cent"}.get(self.symbol, f" in {self.symbol}")
-        return f"Test {self.title}{unit}{self.direction}"
+        text = self.on_test(self.title)
+        return f"{text[0].upper()}{text[1:]}{unit}{self.direction}"
+
+    def on_test(self, text: str) -> str:
+        """The metric, as a title or on an axis, of the score that is compared, for example "test accuracy"; an imported
+        score that its name says is of another split, for example "val acc", is not of the test split."""
+        return text if metric_names.split_of(self.name) in ("validation", "training") else f"test {text}"
 
     @property
     def direction(self) -> str:
@@ -255,4 +261,4 @@ def curves_of(*forms: ScoreForm | None, test: bool = False) -> dict[str, tuple[s
     scores = [form for form in forms if form is not None]
     axes = {"train/loss": ("training loss", 1.0)}
     axes |= {form.validation: (f"validation {form.axis}", form.scale) for form in scores}
-    return axes | {form.result: (f"test {form.axis}", form.scale) for form in scores if test}
+    return axes | {form.result: (form.on_test(form.axis), form.scale) for form in scores if test}

@@ -181,7 +181,8 @@ def check_rights(ledger: Ledger, places: Places) -> None:
         raise LrurunError(
             f"the user of the ledger {places.ledger} may not forget runs: it lacks {listed(missing)}",
             "the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "
-            "name; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO name",
+            "name; lrurun ledger hide takes an instance out of "
+            "lists",
         )
 
 
@@ -224,7 +225,7 @@ def check_reason(plan: Plan, why: str | None) -> None:
 
 
 def reasons(ledger: Ledger, plan: Plan, why: str | None) -> str | None:
-    """The reason to record: the user's, and those for which runs that go were excluded, which no other record keeps."""
+    """The reason to record: the user's, and those for which runs that go were excluded, as no other record stays."""
     going = {run.id for run in plan.what.runs if run.is_excluded}
     found: dict[str, int] = {}
     for exclusion in ledger.exclusions() if going else ():
@@ -369,8 +370,8 @@ def go_on(ledger: Ledger, places: Places, progress: Progress = no_progress, *, g
         else:
             console.warn(
                 f"{paths.shown_runs(places.runs)}: has no files of {console.clean(removal.selection)}, which was "
-                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there; if they are "
-                "gone, lrurun ledger gc --gone"
+                "forgotten: is a disk not mounted? lrurun ledger gc removes them once they are there, and lrurun "
+                "ledger gc --gone is for files that are gone"
             )
     return finished
 

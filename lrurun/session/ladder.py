@@ -180,7 +180,7 @@ class LadderSession:
         with opening.read(self.places) as ledger:
             loaded = self._loaded(ledger)
             figure = plotting.of_instance(
-                kind, loaded, self.places, "train()", names, compared, examples, differences=differences, plain=plain
+                kind, loaded, self.places, "train()", names, compared, examples, differences=differences
             )
         return figure_files.shown(figure.without_texts() if plain else figure, width)
 

@@ -68,7 +68,6 @@ def of_instance(
     examples: int | None = None,
     *,
     differences: bool = True,
-    plain: bool = False,
 ) -> Figure:
     """A figure of an instance.
 
@@ -76,7 +75,6 @@ def of_instance(
         kind: one of `InstanceFigure`.
         command: what trains the instance, for messages.
         metrics, rungs, examples, differences: as of `LadderSession.plot`.
-        plain: whether rungs that were not run are left out, as in the table for a paper.
 
     Raises:
         NotFoundError: no run is finished that it could show.
@@ -89,7 +87,7 @@ def of_instance(
     if kind in OF_EXAMPLES:
         title = loaded.identity.title(loaded.plan.ladder.title)
         return of_examples(kind, counted(loaded, command), loaded.ledger, places, examples, title)[0]
-    return _of_runs_of_instance(kind, loaded, places.runs, command, metrics, differences=differences, plain=plain)
+    return _of_runs_of_instance(kind, loaded, places.runs, command, metrics, differences=differences)
 
 
 def of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
@@ -116,7 +114,6 @@ def _of_runs_of_instance(
     metrics: Sequence[str],
     *,
     differences: bool,
-    plain: bool,
 ) -> Figure:
     from lrurun.judging import rung_runs, scores
     from lrurun.report.figures import drawing
@@ -148,8 +145,9 @@ def _of_runs_of_instance(
         return drawing.slots(report)
     if kind == "lengths":
         return drawing.lengths(report, plan.task.spec(plan.options).length)
-    shown = paper_tables.with_results(report, or_published=True) if plain else report
-    return drawing.ladder(shown, numbers, with_differences=differences)
+    shown = paper_tables.with_results(report, or_published=True)
+    not_run = [row.rung for row in report.rows if row not in shown.rows]
+    return drawing.ladder(shown, numbers, with_differences=differences, not_run=not_run)
 
 
 def counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:

@@ -87,6 +87,18 @@ def test_small_scores_in_per_cent_are_the_word_of_the_user(machine: Machine) -> 
     assert "runs.toml [import], per_cent: run a0 has test_acc = 90, which as a fraction is 9000 %" in error
 
 
+@pytest.mark.parametrize(
+    ("metric", "heading"), [("val_acc", "val acc"), ("train_acc", "train acc"), ("acc", "test acc")]
+)
+def test_a_score_of_another_split_is_not_called_a_test_score(machine: Machine, metric: str, heading: str) -> None:
+    write_pair(machine.folder / "runs.csv", metric, rows=FRACTIONS)
+    text = machine.run("import", "runs.csv", "--metric", metric).stdout
+    [line] = [line for line in text.splitlines() if line.startswith("rung ")]
+    assert line.split("  ")[1].strip() == heading or f"  {heading}  " in line
+    assert "test val" not in text
+    assert "test train" not in text
+
+
 def test_a_unit_of_its_own_is_taken_as_it_is(machine: Machine) -> None:
     write_pair(machine.folder / "runs.csv", "test_acc", rows=PER_CENT)
     assert "90.500 ± 0.500 points" in machine.run("import", "runs.csv", "--unit", "points").stdout

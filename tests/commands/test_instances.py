@@ -484,6 +484,19 @@ def test_instances_are_shown_by_a_setting(swept: Machine, golden) -> None:
     assert [row["set"] for row in found["rows"][:3]] == [{"optim.lr": 0.001}, {}, {"optim.lr": 0.02}]
 
 
+def test_rungs_that_no_instance_has_run_are_named_below_the_table(swept: Machine) -> None:
+    text = " ".join(swept.run(*BY).stdout.split())
+    assert "(n=0)" in text, "gamma-norm was run at one value"
+    assert "tanh-rnn 0" not in text
+    [line] = re.findall(r"Not run in any of these instances, and not shown: ([^.]*)\.", text)
+    assert line.split(", ")[0] == "tanh-rnn"
+    assert not {"diagonal", "gamma-norm"} & set(line.split(", "))
+    named = swept.run(*BY, "--rung", "tanh-rnn", "--rung", "diagonal").stdout
+    assert "not shown" not in named
+    assert "tanh-rnn" in named
+    assert {row["rung"] for row in swept.json(*BY)["rows"]} > {"tanh-rnn", "diagonal"}, "JSON is as it was"
+
+
 def test_several_settings_and_values_that_all_instances_share(swept: Machine) -> None:
     def rows(*words: str) -> list[tuple[Any, ...]]:
         return [tuple(row["by"].values()) for row in swept.json("report", *FAST, *words)["rows"]]

@@ -264,7 +264,9 @@ def test_on_a_server_only_ones_own_instances_are_hidden(shared: Machine) -> None
     left_alone = f"left alone: {plain} of ann; --all-users takes these too\n"
     assert done(shared, "--where", "task=sDigits") == (f"hidden: {smoke}\n", left_alone)
     assert done(shared, "--where", "task=sDigits", "--all-users") == (f"hidden: {plain}\nhidden already: {smoke}\n", "")
-    assert shared.run("ledger", "hide", plain, "--undo", code=1).stderr.startswith(f"error: instance {plain}: was req")
+    assert shared.run("ledger", "hide", plain, "--undo", code=1).stderr.startswith(
+        f"error: instance {plain}: belongs to"
+    )
     assert done(shared, plain, "--undo", "--all-users") == (f"shown again: {plain}\n", "")
 
 

@@ -199,7 +199,7 @@ def test_a_ladder_has_means_errors_seeds_and_published_values(plot: Callable[...
     assert seeds[:2] == [(pytest.approx(60.0), pytest.approx(-0.03)), (pytest.approx(64.0), pytest.approx(-0.03))]
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels[:3] == ["tanh-rnn\nn = 2, 1 diverged", "linear-rnn\nn = 0, 1 unfinished", "diagonal\nn = 0"]
-    assert len(labels) == 8
+    assert len(labels) == 7, "nothing is known of small-phase, which has no published value either"
     assert ax.get_xlabel() == "test accuracy [%]"
     assert "Orvieto et al. 2023, Table 6" in caption(figure)
 

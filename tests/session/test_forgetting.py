@@ -604,7 +604,8 @@ def test_files_that_are_not_in_this_folder_wait(machine: Machine, is_mounted: bo
     assert machine.run("ledger", "gc", "--dry-run").stderr == "nothing to remove\n"
     assert machine.run("ledger", "gc").stderr == (
         f"warning: runs: has no files of {OTHER}, which was forgotten: is a disk not mounted? lrurun ledger "
-        "gc removes them once they are there; if they are gone, lrurun ledger gc --gone\nnothing to remove\n"
+        "gc removes them once they are there, and lrurun ledger gc --gone is for files that are gone\n"
+        "nothing to remove\n"
     )
     [removal] = machine.json("ledger", "forgotten")["removals"]
     assert (removal["bytes"], removal["finished_at"]) == (None, None)

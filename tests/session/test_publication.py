@@ -23,7 +23,7 @@ import pytest
 from lrurun.config import planning
 from lrurun.instances import documents
 from lrurun.ledger.ledger import Ledger
-from lrurun.session.publication import crate
+from lrurun.session.publication import crate, publishing
 from tests.harness import imported, plug_ins, programs, ro_crate
 from tests.harness.environments import ENVIRONMENT, train
 from tests.harness.machine import Machine, small_files, wait_for
@@ -651,6 +651,7 @@ def test_the_files_of_a_program_are_those_that_ran(machine: Machine) -> None:
         assert here not in path.read_bytes(), path
     # the recipe of this test names Python by its path, which is part of what identifies runs
     assert "still named in ledger.db: " in anonymous
+    assert "look whether it is a name there" in " ".join(anonymous.split())
     assert "- `ledger.db`" in (machine.folder / "fifth/README.md").read_text()
 
 
@@ -695,3 +696,9 @@ def test_a_record_of_a_server_is_that_of_a_file(machine: Machine, postgres: Priv
     with contextlib.closing(sqlite3.connect(tmp_path / "out/ledger.db")) as connection:
         states = connection.execute("SELECT state, count(*) FROM stored_runs GROUP BY state ORDER BY 1").fetchall()
     assert states == [("diverged", 1), ("done", 5)]
+
+
+def test_names_are_not_looked_for_in_compressed_files(tmp_path: Path) -> None:
+    (tmp_path / "ladder.pdf").write_bytes(b"%PDF-1.4 \x00 vm \xff")
+    (tmp_path / "notes.txt").write_text("on vm")
+    assert list(publishing._remaining(tmp_path, ("vm",))) == [("notes.txt", ("vm",))]

@@ -164,6 +164,11 @@ def _publish(
         console.say(f"it names people, machines or folders ({what}); --anonymous replaces them")
     for path, names in record.remaining:
         console.warn(f"still named in {path}: {', '.join(names)}")
+    if record.remaining:
+        console.say(
+            "these are files of programs, or what runs are identified by, which are published as they are: look "
+            "whether it is a name there; if so, leave the instance out, or publish it after the review"
+        )
     size = f"{record.bytes / 1e6:,.1f} MB"
     console.say(
         f"wrote {dest}: {plural(record.runs, 'run')} of {plural(record.instances, 'instance')}, "

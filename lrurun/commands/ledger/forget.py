@@ -288,7 +288,8 @@ def _print(plan: Plan, places: Places) -> None:
     if plan.keep_shared and plan.what.shared:
         verb = "stays" if len(plan.what.shared) == 1 else "stay"
         console.paragraph(f"{plural(len(plan.what.shared), 'run')} of other instances {verb} there")
-    if absent := len([run for run in plan.what.runs if run.id not in plan.sizes and run.state != "queued"]):
+    trained = [run for run in plan.what.runs if run.state != "queued" and run.kind != "imported"]
+    if absent := len([run for run in trained if run.id not in plan.sizes]):
         console.paragraph(f"{plural(absent, 'run')} without a folder in {paths.shown_runs(places.runs)}")
     for clause in plan.evidence:
         console.paragraph(f"evidence: {clause}")

@@ -306,7 +306,7 @@ def collect(
         instance=loaded.identity,
         title=loaded.identity.title(f"test items, {plan.ladder.title}"),
         result=result,
-        what=f"test {form.axis}" if is_score else f"contribution to {result}",
+        what=form.on_test(form.axis) if is_score else f"contribution to {result}",
         unit=form.unit if is_score else "",
         scale=form.scale if is_score else 1.0,
         comparisons=tuple(comparisons),

@@ -93,12 +93,19 @@ def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
     )
 
 
-def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float], *, with_differences: bool = True) -> Figure:
+def ladder(
+    report: ladder_table.LadderReport,
+    scores: Mapping[str, float],
+    *,
+    with_differences: bool = True,
+    not_run: Sequence[str] = (),
+) -> Figure:
     """The test score of every rung, and beside it what its change did.
 
     Args:
         scores: the score of each run that counts, by its id.
         with_differences: whether the differences to the bases are drawn, with intervals and verdicts.
+        not_run: rungs that the report leaves out because nothing is known of them.
     """
     form = report.score
     differences = _differences(report) if with_differences else None
@@ -138,7 +145,9 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float], *, wi
         f"{caution.text}." for caution in ladder_remarks.removed_cautions(report.removed_runs, report.trained_again)
     ]
     sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
-    scored = structs.replace(_means(lines, f"test {form.axis}"), is_beside=differences is not None)
+    if not_run:
+        sentences.append(f"Not run, and not drawn: {', '.join(not_run)}.")
+    scored = structs.replace(_means(lines, form.on_test(form.axis)), is_beside=differences is not None)
     return Figure(
         panels=(scored,) if differences is None else (scored, structs.replace(differences, y_ticks=scored.y_ticks)),
         columns=1 if differences is None else 2,
@@ -273,7 +282,7 @@ def summary(report: AllTasksReport) -> Figure:
         lines += [structs.replace(_across("mean", means), style="marked", low=(), high=(), grey=True)] if means else []
         if lines:
             ticks = tuple((y, row.rung) for y, row in positions)
-            panels.append(Panel(title=title, x=f"test {form.axis}", y="", curves=tuple(lines), y_ticks=ticks))
+            panels.append(Panel(title=title, x=form.on_test(form.axis), y="", curves=tuple(lines), y_ticks=ticks))
     if not panels:
         raise NotFoundError(
             f"ladder {report.instance.ladder}: no run is finished, so there is nothing to draw", "lrurun status"
@@ -466,7 +475,7 @@ def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
         if further and not row.same_as_before:
             by_rung[f"{row.rung} (n={row.n})"] = {length: row, **further}
     form = report.score
-    return _profile(report, by_rung, "length", f"test {form.axis}", "", scale=form.scale, log=True)
+    return _profile(report, by_rung, "length", form.on_test(form.axis), "", scale=form.scale, log=True)
 
 
 def _profile(

@@ -89,7 +89,7 @@ def ladder(report: LadderReport) -> DotPlot | None:
         )
 
     return DotPlot(
-        axis=f"test {form.axis}",
+        axis=form.on_test(form.axis),
         unit=form.unit,
         ticks=tuple((round(100 * place, 2), label.replace("-", "−")) for place, label in axis.labelled),
         rows=tuple(map(plotted, report.rows)),

@@ -91,7 +91,8 @@ def groups_of(content: ReportContent) -> list[RunGroup]:
 def runs(groups: list[RunGroup], details: Mapping[str, RunDetail]) -> ReportRuns:
     """The runs behind the numbers."""
     headings = {
-        "steps/s" if group.score is None else f"test {group.score.title} {group.score.symbol}" for group in groups
+        "steps/s" if group.score is None else f"{group.score.on_test(group.score.title)} {group.score.symbol}"
+        for group in groups
     }
     mixed = len(headings) > 1
     by_anchor = {group.anchor: group for group in groups}

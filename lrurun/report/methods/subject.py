@@ -285,7 +285,7 @@ def _metric(evidence: Evidence) -> Sentence:
     better = "" if form.higher_is_better is None else f" ({'higher' if form.higher_is_better else 'lower'} is better)"
     plan = evidence.loaded.plan
     further = [metric.name.replace("_", " ") for metric in evidence.loaded.metrics[1:]] if plan.is_of_models else []
-    text = f"The score of a run was its test {form.title}{unit}{better}"
+    text = f"The score of a run was its {form.on_test(form.title)}{unit}{better}"
     text += f"; {listed(further)} {has_been(len(further))} measured too" if further else ""
     facts = {"metric": evidence.report.metric, "higher_is_better": form.higher_is_better, "unit": form.symbol}
     return Sentence(about="metric", text=f"{text}.", facts={**facts, "further_metrics": further})

@@ -112,7 +112,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *choice_columns(report),
         *([BASE] if has_branches(report) else []),
         Column(
-            name=f"test {form.title}",
+            name=form.on_test(form.title),
             cell=lambda row: score(row, report),
             note="±: the standard error over seeds." if error else "",
         ),

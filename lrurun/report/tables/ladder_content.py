@@ -153,7 +153,7 @@ def _score_column(form: ScoreForm) -> Column:
         return "\n".join([cells.score(row, form), *cells.remarks(row)])
 
     note = f"{form.sentence}: mean ± standard error over n finished seeds."
-    narrow = Column(name=f"test {form.title}", cell=lines, right=False, whole=True, link=content.runs_of, note=note)
+    narrow = Column(name=form.on_test(form.title), cell=lines, right=False, whole=True, link=content.runs_of, note=note)
     return structs.replace(narrow, cell=lambda row: lines(row).replace("\n", ", "), priority=2, narrower=narrow)
 
 

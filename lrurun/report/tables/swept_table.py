@@ -65,6 +65,13 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     notes: tuple[Note, ...]
     score: ScoreForm
+    not_run: tuple[str, ...] = ()
+    """Rungs that no instance has run, unless they were asked for: tables leave them out, and name them below."""
+
+    @property
+    def shown(self) -> tuple[SweptRow, ...]:
+        """The rows of tables."""
+        return tuple(row for row in self.rows if row.rung not in self.not_run)
 
     @property
     def at_edge(self) -> dict[str, list[str]]:
@@ -144,6 +151,7 @@ def build(
                 )
             )
     order = {rung.name: k for k, rung in enumerate(plan.ladder.rungs)}
+    run = {row.rung for row in rows if row.runs or row.other_runs or cells.uncounted(row)}
     rows.sort(key=lambda row: (order[row.rung], *(value_rank(row.by[path]) for path in by)))
     return SweptReport(
         instance=plan.identity,
@@ -155,6 +163,7 @@ def build(
         data=next((report.instance.data for report in reports if report.instance.data), {}),
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
         score=score,
+        not_run=tuple(dict.fromkeys(row.rung for row in rows if row.rung not in run)) if run and rungs is None else (),
     )
 
 
@@ -200,11 +209,11 @@ def content_of(report: SweptReport) -> content.ReportContent:
     """The contents of the report."""
     form = report.score
     best = {row.rung: _best([other for other in report.rows if other.rung == row.rung], form) for row in report.rows}
-    tests = further_tests_of(report.rows)
+    tests = further_tests_of(report.shown)
     columns = (
         structs.replace(RUNG, link=None),
         *(_value_column(path) for path in report.by),
-        _column(f"test {form.title}", lambda row: _score(row, form)),
+        _column(form.on_test(form.title), lambda row: _score(row, form)),
         *(
             _column(f"{form.title} at {clean(name)}", lambda row, name=name: cells.further_score(row, name, form), 7)
             for name in tests
@@ -224,7 +233,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
     )
     return content.ReportContent(
         title=title(report),
-        table=Table(columns=columns, rows=report.rows),
+        table=Table(columns=columns, rows=report.shown),
         remarks=_remarks(report),
         groups=tuple(
             content.RunGroup(
@@ -235,7 +244,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
                 metric=report.metric,
                 score=form,
             )
-            for row in report.rows
+            for row in report.shown
         ),
         label=report.instance.anchor("by-" + "-".join(report.by)),
         csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.further_fields(tests)),
@@ -285,7 +294,9 @@ def _remarks(report: SweptReport) -> tuple[Remark, ...]:
     ]
     if edges := remarks.edges_text(report.at_edge):
         sentences.append(f"Best value at the edge of those tried: {edges}; a better one may lie beyond.")
-    if any(value is None for row in report.rows for value in row.by.values()):
+    if report.not_run:
+        sentences.append(f"Not run in any of these instances, and not shown: {', '.join(map(clean, report.not_run))}.")
+    if any(value is None for row in report.shown for value in row.by.values()):
         sentences.append(f"{NOTHING}: the rung has no such setting, or tuning chose its value.")
     if source := data_sentence(report.data):
         sentences.append(source)

@@ -215,7 +215,6 @@ def _software(version: str, trainings: Sequence[Training]) -> list[dict[str, Any
             "@type": "SoftwareApplication",
             "name": "lrurun",
             "version": text,
-            "url": "https://pypi.org/project/lrurun/",
             "description": "Ablation ladders: trains, records and compares.",
         }
         for text in versions
