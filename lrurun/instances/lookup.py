@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lrurun.console import clean
 from lrurun.errors import NotFoundError, plural
 from lrurun.instances import phrases
 
@@ -41,7 +42,21 @@ def require(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance
         raise NotFoundError(
             f"{requested}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
         )
-    raise NotFoundError(f"{requested}: not in this ledger", recorded_hint(ledger, plan.recipe.task, command))
+    forgotten = _forgotten(ledger, plan)
+    raise NotFoundError(f"{requested}: not in this ledger{forgotten}", recorded_hint(ledger, plan.recipe.task, command))
+
+
+def _forgotten(ledger: Ledger, plan: planning.Plan) -> str:
+    """The end of a sentence on the instance of a plan that was forgotten; empty for another one."""
+    from lrurun.ledger.removed import was_forgotten
+    from lrurun.ledger.values import instance_key
+
+    key = instance_key(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    for removal in reversed(ledger.removals()):
+        for instance in removal.instances:
+            if instance.key == key:
+                return f"; {clean(instance.name)} {was_forgotten(removal)}"
+    return ""
 
 
 def recorded_hint(ledger: Ledger, task: str, command: str) -> str:

@@ -40,6 +40,7 @@ from lrurun.ledger.database.sql import among, now
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.owner import user
 from lrurun.ledger.part import InstanceInPart, Part, instances_in
+from lrurun.ledger.rows import build_removal, ladder_instance
 
 _SHOWN = 5
 """How many instances are named at most."""
@@ -145,14 +146,30 @@ class _Copy:
             self._copying.copy(select(table).where(condition).order_by(*table.primary_key))
 
     def _copy_removals(self, instances: Sequence[int]) -> None:
-        """Copies what was removed from the instances; files that remain are not of the new ledger."""
+        """Copies what was removed from the instances, and which others of the same sweeps were forgotten; files that
+        remain are not of the new ledger."""
         if removals.name in self._lacking:
             return
         keys = select(ladders.c.key).where(among(ladders.c.id, instances))
-        of_instances = removed_runs.c.ladder_key.in_(keys)
+        of_instances = or_(
+            removed_runs.c.ladder_key.in_(keys), among(removed_runs.c.ladder_key, self._forgotten_beside(instances))
+        )
         query = select(removals).where(removals.c.id.in_(select(removed_runs.c.removal).where(of_instances)))
         self._copying.insert(removals, [_finished(row) for row in self._connection.execute(query)])
         self._rows(removed_runs, of_instances)
+
+    def _forgotten_beside(self, instances: Sequence[int]) -> set[str]:
+        """The keys of the instances that were forgotten, and differ from one of these in changed settings alone."""
+        those = self._connection.execute(select(ladders).where(among(ladders.c.id, instances)))
+        beside = {(one.name, one.task, one.profile, one.spec.tune) for one in map(ladder_instance, those)}
+        forgotten = self._connection.execute(select(removals).where(removals.c.instances.is_not(None)))
+        there = set(self._connection.execute(select(ladders.c.key)).scalars())
+        return {
+            one.key
+            for row in forgotten.all()
+            for one in build_removal(row).instances
+            if (one.ladder, one.task, one.profile, one.tune) in beside and one.key not in there
+        }
 
     def _left_out(self, numbers: Sequence[int], instances: Sequence[int]) -> list[dict[str, Any]]:
         """The memberships in the instances whose runs do not come."""
@@ -180,6 +197,7 @@ class _Copy:
         removal = {
             "id": number, "key": key, "kind": "left out", "time": time, "user": user(), "selection": self._part.text,
             "why": None, "runs": len({row["run"] for row in rows}), "bytes": None, "finished_at": time, "files": None,
+            "instances": None,
         }  # fmt: skip
         self._copying.insert(removals, [removal])
         self._copying.insert(removed_runs, [row | {"removal": number} for row in rows])

@@ -55,7 +55,7 @@ EXPORTED = {
 
 PACKED = frozenset(
     {"spec", "config", "execution", "provenance", "result", "environment", "pairs", "payload"}
-    | {"weights", "groups", "sums"}
+    | {"weights", "groups", "sums", "instances"}
 )
 """Columns that hold JSON, in an export."""
 

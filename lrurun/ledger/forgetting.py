@@ -39,8 +39,8 @@ from lrurun.ledger.database.schema import (
 from lrurun.ledger.database.sql import ENQUEUE, among, insert_columns, lock, lock_tables, now
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.part import Part
-from lrurun.ledger.rows import clean, ladder_instance, pack
-from lrurun.ledger.values import FINISHED, KEEP, LadderInstance, State
+from lrurun.ledger.rows import clean, ladder_instance, pack, pack_instances
+from lrurun.ledger.values import FINISHED, KEEP, LadderInstance, RemovedInstance, State
 
 
 class Place(Struct, frozen=True):
@@ -195,7 +195,7 @@ class Forgetting(Handle):
             time = max(now(connection), connection.execute(created).scalar_one() or 0.0)
             row = {"key": key, "kind": "forgotten", "time": time, "user": owner.user(), "selection": clean(selection)}
             row |= {"why": None if why is None else clean(why), "runs": len(found.runs)}
-            row |= {"files": pack(msgspec.to_builtins(files))}
+            row |= {"files": pack(msgspec.to_builtins(files)), "instances": pack_instances(map(_gone, found.whole))}
             connection.execute(insert(removals).values(row))
             number = connection.execute(select(removals.c.id).where(removals.c.key == key)).scalar_one()
             _record_runs(connection, number, found.runs)
@@ -394,6 +394,18 @@ def _removed_rows(removal: int, forgotten: Iterable[ForgettableRun]) -> Iterator
         for place in run.places or (Place("", "", "", ""),):
             names = (place.ladder_key, place.rung, place.stage, place.instance)
             yield (removal, run.id, *names, run.task, run.seed, run.state)
+
+
+def _gone(instance: LadderInstance) -> RemovedInstance:
+    return RemovedInstance(
+        key=instance.key,
+        name=instance.short_name,
+        ladder=instance.name,
+        task=instance.task,
+        profile=instance.profile,
+        set=instance.spec.set,
+        tune=instance.spec.tune,
+    )
 
 
 def _numbers_of(keys: Iterable[str]) -> Any:

@@ -327,8 +327,9 @@ _REMOVALS = (
         JOIN new_ladders n ON n.key = t.key JOIN {main}ladders h ON h.key = t.key
     """,
     """
-    INSERT INTO {main}removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at, files)
-    SELECT key, kind, time, user_name, selection, why, runs, bytes, coalesce(finished_at, time), files
+    INSERT INTO {main}removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at, files,
+        instances)
+    SELECT key, kind, time, user_name, selection, why, runs, bytes, coalesce(finished_at, time), files, instances
     FROM {other}removals WHERE true ORDER BY id
     ON CONFLICT (key) DO NOTHING
     """,

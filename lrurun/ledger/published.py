@@ -53,7 +53,7 @@ _COLUMNS = {
     "events": ("text", "payload"),
     "exclusions": ("why",),
     "hidden": ("user_name",),
-    "removals": ("user_name", "selection", "why"),
+    "removals": ("user_name", "selection", "why", "instances"),
     "tags": ("name",),
 }
 """Table -> the columns whose texts may name people, machines or folders. Configurations are not among them: they are

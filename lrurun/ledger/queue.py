@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +47,7 @@ from lrurun.ledger.rows import (
     share,
     unpack,
 )
-from lrurun.ledger.values import Attempt, HeldRun, LadderInstance, Owner, Run
+from lrurun.ledger.values import Attempt, HeldRun, LadderInstance, Owner, Run, instance_key
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
@@ -80,8 +78,7 @@ class Queue(Handle):
             UsageError: another instance has the `chosen` name.
         """
         table = msgspec.to_builtins(spec)
-        values = json.dumps([name, task, profile, table], sort_keys=True, separators=(",", ":"), allow_nan=False)
-        key = hashlib.sha256(values.encode()).hexdigest()[:12]
+        key = instance_key(name, task, profile, spec)
         row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
         query = select(ladders).where(ladders.c.key == key)
         with self._writing() as connection:

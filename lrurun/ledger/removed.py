@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 from sqlalchemy import Connection, Select, select
 
 from lrurun.console import clean
 from lrurun.errors import NotFoundError
 from lrurun.ledger.database.schema import ladders, removals, removed_runs
-from lrurun.ledger.rows import build
+from lrurun.ledger.rows import build_removal
 from lrurun.ledger.times import when
 from lrurun.ledger.values import Removal
 
@@ -19,7 +18,7 @@ _LEAST = 4
 def removed_instance(connection: Connection, name: str) -> Removal | None:
     """The newest removal with which an instance of this name, or key, went; None if there is none.
 
-    Its runs have its name. One that had no runs is in the files of the removal.
+    Its runs have its name; the removal has that of one without runs.
     """
     if not name:
         return None
@@ -30,10 +29,10 @@ def removed_instance(connection: Connection, name: str) -> Removal | None:
     )
     if (found := _first(connection, forgotten.where(removals.c.id.in_(of_runs)))) is not None:
         return found
-    for row in connection.execute(forgotten.where(removals.c.files.is_not(None))):
-        files = msgspec.json.decode(row.files)
-        if name in files["instances"] or name in files["instances"].values():
-            return build(Removal, row)
+    for row in connection.execute(forgotten.where(removals.c.instances.is_not(None))):
+        found = build_removal(row)
+        if any(name in (instance.key, instance.name) for instance in found.instances):
+            return found
     return None
 
 
@@ -52,14 +51,20 @@ def removed_run(connection: Connection, prefix: str) -> Removal | None:
 
 def removed_error(message: str, removal: Removal) -> NotFoundError:
     """The error about what was removed; `message` says what was looked for."""
-    who = f" by {clean(removal.user)}" if removal.user else ""
     if removal.kind == "forgotten":
-        happened = f"it was forgotten at {when(removal.time)}{who}"
+        happened = f"it {was_forgotten(removal)}"
     else:
         happened = "it was left out of this copy of a part of a ledger"
     return NotFoundError(f"{message}: {happened}", "lrurun ledger forgotten lists what was removed, and why")
 
 
+def was_forgotten(removal: Removal) -> str:
+    """What became of something, when, by whom and why, as in "was forgotten at 2026-03-01 12:00:00 by ada: a trial"."""
+    who = f" by {clean(removal.user)}" if removal.user else ""
+    why = f": {clean(removal.why)}" if removal.why else ""
+    return f"was forgotten at {when(removal.time)}{who}{why}"
+
+
 def _first(connection: Connection, query: Select[tuple[object, ...]]) -> Removal | None:
     row = connection.execute(query.limit(1)).one_or_none()
-    return None if row is None else build(Removal, row)
+    return None if row is None else build_removal(row)

@@ -9,9 +9,10 @@ from sqlalchemy import Select, Text, exists, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.ledger.database.schema import hidden, ladder_runs, ladders, removals, removed_runs, runs
+from lrurun.ledger.database.sql import among
 from lrurun.ledger.handle import Handle, retried
-from lrurun.ledger.rows import build
-from lrurun.ledger.values import FINISHED, Hidden, Removal, RemovedRun
+from lrurun.ledger.rows import build, build_removal
+from lrurun.ledger.values import FINISHED, Hidden, Removal, RemovedInstance, RemovedRun
 
 
 class Removing(Handle):
@@ -37,7 +38,7 @@ class Removing(Handle):
         if unfinished:
             query = query.where(removals.c.finished_at.is_(None))
         with self._reading() as connection:
-            return [build(Removal, row) for row in connection.execute(query)]
+            return [build_removal(row) for row in connection.execute(query)]
 
     @retried
     def removed_from(self, ladder_key: str) -> list[RemovedRun]:
@@ -65,6 +66,29 @@ class Removing(Handle):
             rows = connection.execute(_REMOVED.where(removed_runs.c.ladder_key == ladder_key, *which)).all()
         newest = {(row.run[:_DIGITS], row.rung, row.stage): row for row in rows}
         return [build(RemovedRun, row) for row in newest.values()]
+
+    @retried
+    def forgotten_instances(self) -> list[tuple[RemovedInstance, Removal]]:
+        """The instances that were forgotten with all their runs and are not back, each with its newest removal, oldest
+        first. Those of which no run had begun are left out: they had no result.
+        """
+        if removals.name in self.database.lacking:
+            return []
+        begun = select(removed_runs.c.removal, removed_runs.c.ladder_key).where(removed_runs.c.state != "queued")
+        query = select(removals).where(removals.c.instances.is_not(None)).order_by(removals.c.id)
+        with self._reading() as connection:
+            there = set(connection.execute(select(ladders.c.key)).scalars())
+            rows = connection.execute(query).all()
+            numbers = among(removed_runs.c.removal, [row.id for row in rows])
+            had = {tuple(row) for row in connection.execute(begun.where(numbers).distinct())}
+        found = {
+            instance.key: (instance, removal)
+            for row in rows
+            for removal in [build_removal(row)]
+            for instance in removal.instances
+            if instance.key not in there and (row.id, instance.key) in had
+        }
+        return list(found.values())
 
     @retried
     def removed_runs(self, removal: str) -> list[RemovedRun]:

@@ -37,6 +37,7 @@ from lrurun.ledger.reading import Reader
 from lrurun.ledger.rows import (
     Document,
     build,
+    build_removal,
     clean,
     code_version,
     ladder_instance,
@@ -44,6 +45,7 @@ from lrurun.ledger.rows import (
     numbered,
     pack,
     pack_complex,
+    pack_instances,
     pack_result,
     share,
     to_real,
@@ -62,7 +64,7 @@ from lrurun.ledger.run_files import (
     RunFile,
     RunRow,
 )
-from lrurun.ledger.values import BACK, Event, Hidden, Removal
+from lrurun.ledger.values import BACK, Event, Hidden
 
 
 class Restoring(Reader, Items):
@@ -134,7 +136,7 @@ class Restoring(Reader, Items):
             query = query.where(removed_runs.c.removal == row.id).order_by(*removed_runs.primary_key)
             places = [RemovedPlace(*place) for place in connection.execute(query)]
             files = None if row.files is None else unpack(row.files)
-        return RemovalRecord(number=row.id, removal=build(Removal, row), runs=places, files=files)
+        return RemovalRecord(number=row.id, removal=build_removal(row), runs=places, files=files)
 
     def restore(
         self,
@@ -308,8 +310,9 @@ def _is_forgotten(file: RunFile, forgotten: Mapping[str, float]) -> bool:
 
 def _restore_removal(connection: Connection, file: RemovalRecord) -> None:
     files = None if file.files is None else pack(file.files)
-    statement = insert(removals).values(_row(removals, file.removal, files=files)).returning(removals.c.id)
-    number = connection.execute(statement).scalar_one()
+    instances = pack_instances(file.removal.instances)
+    row = _row(removals, file.removal, files=files, instances=instances)
+    number = connection.execute(insert(removals).values(row).returning(removals.c.id)).scalar_one()
     _insert(connection, removed_runs, [_row(removed_runs, place, removal=number) for place in file.runs])
 
 

@@ -29,7 +29,16 @@ from lrurun.ledger.database.schema import (
     tags,
 )
 from lrurun.ledger.database.sql import EVENTS, among, among_given, lock, upsert
-from lrurun.ledger.values import Attempt, Event, LadderInstance, Membership, Run, RunSettings
+from lrurun.ledger.values import (
+    Attempt,
+    Event,
+    LadderInstance,
+    Membership,
+    Removal,
+    RemovedInstance,
+    Run,
+    RunSettings,
+)
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -354,11 +363,12 @@ unpack = msgspec.json.Decoder(dict[str, Any]).decode
 _numbers = msgspec.json.Decoder(dict[str, int | float])
 _results = msgspec.json.Decoder(dict[str, int | float | NotFinite])
 _list = msgspec.json.Decoder(list[Any])
+_instances = msgspec.json.Decoder(tuple[RemovedInstance, ...])
 _pairs = msgspec.json.Decoder(list[tuple[int | float | NotFinite, int | float | NotFinite]])
 
 
-def pack(table: Mapping[str, Any]) -> str:
-    """A table as JSON."""
+def pack(table: Mapping[str, Any] | list[Any]) -> str:
+    """A table or a list as JSON."""
     # Lone surrogates, which come from undecodable file names, are escaped; NaN, which JSON does not have, is refused.
     return json.dumps(table, separators=(",", ":"), allow_nan=False)
 
@@ -401,6 +411,17 @@ def _json_number(value: float) -> float | str:
 
 
 # Other columns
+
+
+def build_removal(row: Row[Any]) -> Removal:
+    """The removal of a row of `removals`."""
+    return build(Removal, row, instances=() if row.instances is None else _instances.decode(row.instances))
+
+
+def pack_instances(instances: Iterable[RemovedInstance]) -> str | None:
+    """The instances of a removal as JSON, or None without any."""
+    tables = msgspec.to_builtins(list(instances))
+    return pack(tables) if tables else None
 
 
 def to_real(value: float) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct, field
 
 from lrurun.config.instance import Instance
@@ -46,6 +49,13 @@ Moment = Literal["start", "end"]
 
 ValueType = Literal["number", "share", "text", "truth", "set", "state", "time"]
 """The type of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
+
+
+def instance_key(name: str, task: str, profile: str | None, spec: InstanceSpec) -> str:
+    """The key of an instance of the ladder `name`."""
+    values = [name, task, profile, msgspec.to_builtins(spec)]
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class LadderInstance(Struct, frozen=True, kw_only=True):
@@ -349,6 +359,19 @@ REMOVED: Mapping[RemovalKind, str] = {"forgotten": "forgotten", "left out": "lef
 """The kind of a removal -> in a sentence, after "2 runs were"."""
 
 
+class RemovedInstance(Struct, frozen=True, kw_only=True):
+    """An instance that was forgotten with all its runs."""
+
+    key: str
+    name: str
+    """Its short name then."""
+    ladder: str
+    task: str
+    profile: str | None
+    set: dict[str, Any]
+    tune: bool
+
+
 class Removal(Struct, frozen=True, kw_only=True):
     """Runs that were removed together: forgotten here, or left out when a part of a ledger was copied."""
 
@@ -365,6 +388,8 @@ class Removal(Struct, frozen=True, kw_only=True):
     """Of their files; None until these are removed, and for runs that were left out."""
     finished_at: float | None
     """None while files remain: `lrurun ledger forget` goes on with them."""
+    instances: tuple[RemovedInstance, ...] = ()
+    """The instances that were forgotten with all their runs."""
 
 
 class RemovedRun(Struct, frozen=True, kw_only=True):

@@ -483,7 +483,6 @@ def _keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
 def forgotten_by(ledger: Ledger, name: str) -> Removal | None:
     """The newest removal with which an instance of this name, or key, went; None if there is none."""
     for removal in reversed(ledger.removals()):
-        instances = ledger.removal_files(removal.key)[0].instances
-        if name in instances or name in instances.values():
+        if any(name in (instance.key, instance.name) for instance in removal.instances):
             return removal
     return None

@@ -22,6 +22,12 @@ from lrurun.server import Server
 from tests.harness.configs import config
 from tests.harness.stores import raw
 
+_GONE = (
+    '[{"key":"feedfeedfeed","name":"sDigits-lr1.0","ladder":"lru","task":"sDigits","profile":null,'
+    '"set":{"optim.lr":1.0},"tune":false}]'
+)
+"""The instances of a removal, as they are recorded."""
+
 VERSIONS = Path(migrate.__file__).parent / "migrations" / "versions"
 
 LATER = """
@@ -133,8 +139,9 @@ def build(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO hidden SELECT id, 1.5, 'someone' FROM ladders WHERE profile = 'smoke'")
         connection.execute(
-            "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at)"
-            " VALUES ('0123456789abcdef', 'forgotten', 2.5, 'someone', 'sDigits', 'a wrong import', 1, 1000, 3.5)"
+            "INSERT INTO removals (key, kind, time, user_name, selection, why, runs, bytes, finished_at, instances)"
+            " VALUES ('0123456789abcdef', 'forgotten', 2.5, 'someone', 'sDigits', 'a wrong import', 1, 1000, 3.5, ?)",
+            [_GONE],
         )
         connection.execute(
             "INSERT INTO removed_runs (removal, run, ladder_key, rung, stage, instance, task, seed, state)"

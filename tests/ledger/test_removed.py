@@ -37,7 +37,7 @@ def test_every_command_says_that_what_it_names_was_forgotten(machine: Machine) -
     with Ledger.read(machine.ledger) as ledger:
         [removal] = ledger.removals()
         assert key not in {instance.key for instance in ledger.ladders()}
-    happened = f"it was forgotten at {when(removal.time)} by {removal.user}"
+    happened = f"it was forgotten at {when(removal.time)} by {removal.user}: a trial"
     hint = "hint: lrurun ledger forgotten lists what was removed, and why"
     for command in (("report",), ("plan",), ("status",), ("runs",), ("claims",), ("ledger", "backup", "--out", "x.db")):
         for name in (OTHER, key):

@@ -384,7 +384,6 @@ def forgotten(context: typer.Context, json: Json = False) -> int:
 def _removal(ledger: Ledger, removal: Removal) -> RemovalOutput:
     from lrurun.ledger.times import when
 
-    files, _ = ledger.removal_files(removal.key)
     return RemovalOutput(
         key=removal.key,
         kind=removal.kind,
@@ -392,7 +391,7 @@ def _removal(ledger: Ledger, removal: Removal) -> RemovalOutput:
         user=removal.user,
         selection=removal.selection,
         why=removal.why,
-        instances=sorted(files.instances.values()),
+        instances=sorted(instance.name for instance in removal.instances),
         runs=removal.runs,
         bytes=removal.bytes,
         finished_at=when(removal.finished_at),

@@ -341,6 +341,7 @@ removals = Table(
     Column("bytes", WHOLE, comment="of their files; null until they are removed, and for runs that were left out"),
     Column("finished_at", NUMBER, comment="null while files remain"),
     Column("files", TEXT, comment="JSON: the files that go with the runs; null for runs that were left out"),
+    Column("instances", TEXT, comment="JSON: the instances that were forgotten with all their runs; null for none"),
     CheckConstraint("kind IN ('forgotten', 'left out')", name="kind"),
     comment="what is not in this ledger any more, or was left out of it: a row never changes once it is finished",
     sqlite_strict=True,

@@ -24,7 +24,7 @@ from lrurun.judging import rung_runs, statistics, verdicts
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import form_of
 from lrurun.ledger.values import FINISHED
-from lrurun.report.tables import ladder_table, loaded_instance
+from lrurun.report.tables import forgotten_values, ladder_table, loaded_instance
 from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from lrurun.report.tables.swept_table import is_at_edge, value_rank
@@ -86,7 +86,7 @@ def values_text(values: Mapping[str, Any]) -> str:
 class ChosenReport(LadderReport, frozen=True, kw_only=True):
     """The comparison of rungs at the values that were chosen for them."""
 
-    json_fields: ClassVar[Sequence[str]] = (*LadderReport.json_fields, "by", "choice", "commands")
+    json_fields: ClassVar[Sequence[str]] = (*LadderReport.json_fields, "by", "choice", "commands", "forgotten_values")
     by: tuple[str, ...]
     """Dotted paths of the settings that were chosen."""
     choice: tuple[RungChoice, ...]
@@ -244,7 +244,12 @@ class Choice:
             with_claims=plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task),
             with_unbeaten=with_unbeaten,
         )
-        made = structs.replace(made, fresh_seeds=None, title=f"{made.title}{_as_chosen(self.by)}")
+        made = structs.replace(
+            made,
+            fresh_seeds=None,
+            title=f"{made.title}{_as_chosen(self.by)}",
+            forgotten_values=forgotten_values.find(self._instances[0].ledger, plan, self.by),
+        )
         return ChosenReport(**structs.asdict(made), by=self.by, choice=tuple(shown), commands=tuple(commands))
 
     def _once(self, name: Literal["removed", "trained_again"]) -> list[RemovedRun]:

@@ -14,7 +14,7 @@ from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import REMOVED, RemovedRun
-from lrurun.report.tables import cells, content
+from lrurun.report.tables import cells, content, forgotten_values
 from lrurun.report.tables.chosen_table import ChosenReport
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.next_step import LARGE_ITEM_SHARE, longer
@@ -59,6 +59,7 @@ def _notes(report: LadderReport) -> list[Remark]:
     on_data = data_sentence(report.instance.data)
     return [
         *_on_removed(report),
+        *forgotten_values.remarks(report.forgotten_values),
         *sentences(first),
         *(Remark(full=text, brief=text) for text in on_detection(report)),
         *sentences([on_data] if on_data else []),
@@ -426,6 +427,7 @@ def cautions(report: LadderReport) -> list[Remark]:
     warnings: list[tuple[Topic, Caution | None]] = [
         ("smoke", Caution(what=smoke) if report.instance.profile == "smoke" else None),
         *(("removed", caution) for caution in removed_cautions(report.removed_runs, report.trained_again)),
+        ("removed", forgotten_values.caution(report.forgotten_values)),
         ("untuned", untuned),
         (
             "unchanged",

@@ -29,6 +29,7 @@ from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import FINISHED, RemovedRun
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
+from lrurun.report.tables.forgotten_values import ForgottenValue
 from lrurun.report.tables.remarks import Remark, conclusion
 from lrurun.report.tables.row_scores import LadderRow, OtherRun
 
@@ -142,6 +143,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     that are not back."""
     trained_again: tuple[RemovedRun, ...] = ()
     """The runs of the instance with results that were forgotten, and in whose place others were trained."""
+    forgotten_values: tuple[ForgottenValue, ...] = ()
+    """The values among which others were chosen, and whose instances were forgotten."""
     read_again: str = ""
     """The command that imports its runs again; empty where they were made here."""
 

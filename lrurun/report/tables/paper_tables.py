@@ -258,6 +258,10 @@ def _beside(report: LadderReport) -> list[str]:
         sentences.append("Models were selected on the test split.")
     if report.instance.data.get("published") == "no":
         sentences.append("These are not the published data.")
+    sentences += [
+        f"The value {value.values} was tried and deleted{f': {clean(value.why)}'.rstrip('.') if value.why else ''}."
+        for value in report.forgotten_values
+    ]
     return [*sentences, *_removed(report)]
 
 

@@ -20,8 +20,9 @@ from lrurun.instances import lookup
 from lrurun.judging import statistics
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
-from lrurun.report.tables import cells, content, remarks
+from lrurun.report.tables import cells, content, forgotten_values, remarks
 from lrurun.report.tables.content import PARAMETERS, RUNG
+from lrurun.report.tables.forgotten_values import ForgottenValue
 from lrurun.report.tables.ladder_table import LadderReport, further_tests_of
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from lrurun.report.tables.remarks import Remark
@@ -51,7 +52,7 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     """One table of several instances."""
 
     json_fields: ClassVar[Sequence[str]] = (
-        "task ladder title profile by metric rows instances data notes set tune label score at_edge"
+        "task ladder title profile by metric rows instances data notes set tune label score at_edge forgotten_values"
     ).split()
     instance: Instance
     """What all instances share."""
@@ -67,6 +68,8 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     score: ScoreForm
     not_run: tuple[str, ...] = ()
     """Rungs that no instance has run, unless they were asked for: tables leave them out, and name them below."""
+    forgotten_values: tuple[ForgottenValue, ...] = ()
+    """The values whose instances were forgotten."""
 
     @property
     def shown(self) -> tuple[SweptRow, ...]:
@@ -107,8 +110,10 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
             if varied.spec.digest == instance.spec.digest:
                 instances.append(LoadedInstance(varied, instance, ledger))
     if not instances:
+        forgotten = forgotten_values.caution(forgotten_values.find(ledger, plan, tuple(by)))
         raise NotFoundError(
-            f"{plan.identity.description}: not in this ledger, with any value of {', '.join(by)}",
+            f"{plan.identity.description}: not in this ledger, with any value of {', '.join(by)}"
+            f"{'' if forgotten is None else f'; {forgotten.text}'}",
             lookup.recorded_hint(ledger, plan.recipe.task, command),
         )
     return instances
@@ -164,6 +169,7 @@ def build(
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
         score=score,
         not_run=tuple(dict.fromkeys(row.rung for row in rows if row.rung not in run)) if run and rungs is None else (),
+        forgotten_values=forgotten_values.find(ledger, plan, by),
     )
 
 
@@ -302,4 +308,5 @@ def _remarks(report: SweptReport) -> tuple[Remark, ...]:
         sentences.append(source)
     if report.instance.set or report.instance.tune:
         sentences.append(f"All instances: {report.instance.label}.")
-    return (*remarks.sentences(sentences), *content.versions(report.rows), *remarks.of_notes(report.notes))
+    forgotten = forgotten_values.remarks(report.forgotten_values)
+    return (*forgotten, *remarks.sentences(sentences), *content.versions(report.rows), *remarks.of_notes(report.notes))

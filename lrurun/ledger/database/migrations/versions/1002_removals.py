@@ -55,6 +55,7 @@ def upgrade() -> None:
         sa.Column("bytes", WHOLE),
         sa.Column("finished_at", NUMBER),
         sa.Column("files", TEXT),
+        sa.Column("instances", TEXT),
         sa.PrimaryKeyConstraint("id", name="pk_removals"),
         sa.CheckConstraint("kind IN ('forgotten', 'left out')", name="ck_removals_kind"),
         sa.UniqueConstraint("key", name="uq_removals_key"),
