@@ -18,6 +18,12 @@ class Hiding(Handle):
     """What lists leave out. No run, no design and no verdict depends on it."""
 
     @retried
+    def missing_rights_to_hide(self) -> list[str]:
+        """The rights that this user of a server lacks to hide instances and to show them again."""
+        with self._reading() as connection:
+            return self.database.missing_rights(connection, [(hidden.name, "INSERT"), (hidden.name, "DELETE")])
+
+    @retried
     def hide(self, ladder_keys: Iterable[str]) -> list[str]:
         """Hides instances (keys), or none of them. Returns the keys of those that were shown before.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lrurun.errors import NotFoundError
+from lrurun.errors import LrurunError, NotFoundError, listed
 from lrurun.ledger.database import implementation
 from lrurun.ledger.part import InstanceInPart
 from lrurun.session import opening, parts
@@ -38,13 +38,20 @@ def hide(
 
     Raises:
         UsageError: the condition is wrong.
-        LrurunError: an instance that is named belongs to another user.
+        LrurunError: an instance that is named belongs to another user, or this user of a server may not hide and show
+            instances.
         NotFoundError: there is no such instance, or no run meets the condition.
     """
     from lrurun.ledger import owner
     from lrurun.runner import run_files
 
     with opening.change(places) as ledger:
+        if missing := ledger.missing_rights_to_hide():
+            raise LrurunError(
+                f"the user of the ledger {places.ledger} may not hide instances and show them again: it lacks "
+                f"{listed(missing)}",
+                "the owner of the tables grants it: GRANT SELECT, INSERT, DELETE ON hidden TO name",
+            )
         chosen, in_part = _chosen(ledger, instances, where, undo=undo)
         of_others = {} if all_users or not implementation(places.ledger).is_shared else _of_others(chosen)
         for user, names in of_others.items() if instances else ():

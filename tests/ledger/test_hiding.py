@@ -163,7 +163,7 @@ def test_hiding_changes_no_verdict_and_no_run(machine: Machine) -> None:
     assert after[:2] == before[:2]
     for earlier, later in zip(before[2]["claims"], after[2]["claims"], strict=True):
         detail = later["here"].pop("detail")
-        assert detail.removeprefix(f"by the hidden instance {smoke}; ") == earlier["here"].pop("detail")
+        assert detail.removesuffix(f"; by the hidden instance {smoke}") == earlier["here"].pop("detail")
         assert earlier["here"] == later["here"]
 
 
@@ -175,7 +175,11 @@ def test_claims_say_which_are_judged_by_a_hidden_instance(tmp_path: Path) -> Non
     after = machine.json("claims", "sDigits")["claims"]
     judged = [claim for claim in after if claim["here"]["verdict"] in ("supported", "contradicted", "undecided")]
     assert judged
-    assert all(claim["here"]["detail"].startswith("by the hidden instance sDigits-smoke; ") for claim in judged)
+    assert all(claim["here"]["detail"].endswith("; by the hidden instance sDigits-smoke") for claim in judged)
+    # which is no reason why others are not judged
+    reasons = [line for line in machine.run("claims", "sDigits").stdout.splitlines() if line.startswith("Not judged:")]
+    assert reasons
+    assert not [line for line in reasons if "hidden" in line]
     assert [claim["here"]["verdict"] for claim in after] == [claim["here"]["verdict"] for claim in before]
 
 

@@ -522,6 +522,17 @@ def test_a_part_with_altered_settings_is_not_merged(there: Machine, here: Machin
     assert tables(here.ledger) == before
 
 
+@on_file
+def test_a_name_that_the_other_ledger_lacks_is_looked_for_there(there: Machine, here: Machine) -> None:
+    merge = ("ledger", "merge", str(there.ledger), "--instance")
+    assert here.run(*merge, "nosuch", code=4).stderr == (
+        f"error: no ladder instance 'nosuch' in {there.ledger}\nhint: see `lrurun status --ledger {there.ledger}`\n"
+    )
+    assert here.run(*merge, "sDigits-smok", code=4).stderr.endswith(
+        f"hint: did you mean 'sDigits-smoke'? see `lrurun status --ledger {there.ledger}`\n"
+    )
+
+
 # Kills
 
 

@@ -701,6 +701,17 @@ def test_space_is_given_back_unless_somebody_is_in_the_way(machine: Machine, tmp
     assert read.json("ledger", "check")["problems"] == []
 
 
+@pytest.mark.parametrize(("freed", "lines"), [(8192, []), (2_000_000, ["the ledger is 2.0 MB smaller"])])
+def test_space_of_no_account_is_not_named(machine: Machine, monkeypatch, freed: int, lines: list[str]) -> None:
+    from lrurun.ledger.database import Freed
+    from lrurun.ledger.database.sqlite import SQLite
+
+    fill_both(machine)
+    monkeypatch.setattr(SQLite, "give_back", lambda self: Freed(freed, ""))
+    done = machine.run(*FORGET, OTHER, "--yes")
+    assert [line for line in (done.stdout + done.stderr).splitlines() if "smaller" in line] == lines
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize(
     ("failure", "text"), [(LrurunError("the disk is broken"), "the disk is broken"), (KeyboardInterrupt(), "stopped")]
@@ -788,15 +799,20 @@ def test_a_role_without_the_right_to_delete_is_refused(
     assert done.stderr == (
         f"error: the user of the ledger {url} may not forget runs: it lacks {missing}\n"
         "hint: the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public "
-        "TO name; lrurun ledger hide takes an instance out of "
-        "lists\n"
+        "TO name; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO name\n"
     )
+    # nobody hides what he could not show again
+    refused = served.run("ledger", "hide", OTHER, "--ledger", str(url), code=1).stderr
+    assert "may not hide instances and show them again: it lacks " in refused
+    assert "DELETE on hidden\n" in refused
     assert (dump(served.ledger), served.files()) == before
     plan = served.run(*FORGET, OTHER, "--dry-run", "--ledger", str(url))
     assert "to be forgotten: 1 instance, 3 runs" in plan.stdout
     grants = [part for part in re.split("[:;] ", done.stderr) if part.startswith("GRANT ")]
     for grant in grants:
         postgres.admin(grant.replace(" TO name", f" TO {role}"), database)
+    served.run("ledger", "hide", OTHER, "--ledger", str(url))
+    served.run("ledger", "hide", OTHER, "--undo", "--ledger", str(url))
     done = served.run(*FORGET, OTHER, "--yes", "--ledger", str(url))
     assert "only the owner of its tables may vacuum them: the space of what was forgotten is used" in done.stderr
     check_only(served, SMOKE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -285,7 +286,10 @@ def merge(
                 raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
             if database.is_same(source, places.ledger):
                 raise UsageError(f"{other}: is this ledger", "name another ledger")
-            part = parts.required(source_ledger, instance or (), where)
+            try:
+                part = parts.required(source_ledger, instance or (), where)
+            except NotFoundError as error:
+                raise _of_other(error, other, in_record=source != named) from None
             with backups.of_part(source_ledger, part) as (of_part, copied), opening.write(places) as ledger:
                 forgetting.go_on(ledger, places)  # a run that comes back has the name of its folder again
                 other_folder = (other_runs or paths.default_runs(named)).absolute()
@@ -479,3 +483,14 @@ def _removable(ledger: Ledger, places: Places, *, finished: bool) -> tuple[dict[
 
 def _bytes(folder: Path) -> int:
     return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _of_other(error: NotFoundError, other: str, *, in_record: bool) -> NotFoundError:
+    """The error about a name that is looked for in the other ledger, with commands that read that one; a ledger in a
+    record is read by none."""
+    hint = error.hint or ""
+    for command in ("lrurun status", "lrurun runs"):
+        hint = hint.replace(command, f"{command} --ledger {shlex.quote(other)}")
+    if in_record:
+        hint = "unpack the record to see what it has"
+    return NotFoundError(error.message.replace("in this ledger", f"in {other}"), hint)

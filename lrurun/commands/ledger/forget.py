@@ -196,11 +196,15 @@ def forget(
             output.write_json(
                 _document(plan, why, key=key, finished=finished, continued=continued, given_back=freed.bytes)
             )
-        if freed.bytes and not json:
+        if freed.bytes >= _SHOWN_BYTES and not json:
             console.say(f"the ledger is {freed.bytes / 1e6:,.1f} MB smaller")
         if freed.kept:
             console.say(f"{freed.kept}: the space of what was forgotten is used for what is recorded next")
         return 0 if finished else 1
+
+
+_SHOWN_BYTES = 50_000
+"""Less would be printed as 0.0 MB."""
 
 
 def _give_back(ledger: Ledger) -> Freed:

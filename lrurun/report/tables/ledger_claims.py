@@ -351,12 +351,12 @@ def _judged(
     report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool, hidden: bool
 ) -> JudgingInstance:
     changed = f"with {', '.join(instance.spec.set)}; " if instance.spec.set else ""
-    changed = f"by the hidden instance {instance.short_name}; {changed}" if hidden else changed
+    by_hidden = f"; by the hidden instance {instance.short_name}" if hidden else ""
     verdicts = {
         claim.text: structs.replace(
             claim,
             verdict=claim.shown,
-            detail=f"{changed}{claim.detail}",
+            detail=f"{changed}{claim.detail}{by_hidden}",
             instance=instance.key,
             profile=instance.profile,
             stand_in=claim.stand_in or reduced,
