@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lrurun.config.resolve import RATE
 from lrurun.config.schema import KIND
 from lrurun.config.settings import combinations, split_set
 from lrurun.config.unknown_settings import check_path
@@ -94,4 +93,6 @@ def _check_swept(path: str, option: str) -> None:
 
 def in_words(path: str) -> str:
     """A setting as a paper names it, for example "learning rate" for optim.lr."""
+    from lrurun.config.resolve import RATE
+
     return "learning rate" if path == RATE else path.rpartition(".")[2].replace("_", " ")

@@ -49,6 +49,8 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     """Whether seeds are added until all is decided."""
     max_seeds: int | None = None
     """The largest number of seeds with `decide`; None: as recorded, else 20."""
+    chosen_by: list[int] = []
+    """The seeds by whose validation scores the same command has chosen the values that are trained."""
     user: str | None = None
     """Who made the request; recorded on servers, which several people may share."""
     name: str | None = None
@@ -209,6 +211,7 @@ def remember(
         "sets": [set_text(path, value) for path, value in request.sets.items()],
         **({"load": load} if load else {}),
         **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),
+        **({"chosen_by": request.chosen_by} if request.chosen_by else {}),
         **user_of(ledger),
     }
     table = msgspec.to_builtins(table)

@@ -520,7 +520,7 @@ def test_several_settings_and_values_that_all_instances_share(swept: Machine) ->
         (("--by", "optim.lr"), 2, "--by optim.lr: named twice"),
         (("--by", "optim.rl"), 2, "--by optim.rl: unknown name\nhint: did you mean 'optim.lr'?"),
         (("--speed",), 2, "--by and --speed exclude each other"),
-        (("--instance", "abc"), 2, "--by and --instance exclude each other"),
+        (("--instance", "abc"), 2, "--instance and --profile exclude each other"),
         (("--set", "model.depth=3"), 4, "model.depth=3: not in this ledger, with any value of optim.lr"),
         (("--rung", "diagnal"), 2, "did you mean 'diagonal'?"),
         (("--ledger", "none.db"), 4, "hint: run: lrurun ladder sDigits --profile smoke --sweep optim.lr=V,V"),

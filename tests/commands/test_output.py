@@ -265,7 +265,7 @@ def test_on_the_page(scored: Machine) -> None:
     )
     improvement = ("improvement", "improvement_low", "improvement_high")
     for row in rows:
-        score, difference, p, better, items, parameters, speed, _ = numbers[row["rung"]]
+        score, difference, p, better, items, parameters, speed = numbers[row["rung"]]
         compared = row["comparison"] or {}
         _, mean, change = picture[row["rung"]]
         assert mean == [f"{100 * row[name]:.1f}" for name in ("mean", "stderr") if row[name] is not None]

@@ -159,6 +159,8 @@ _OF_REVISION = {
         "DROP TABLE removed_runs",
         "DROP TABLE removals",
         "DROP TABLE hidden",
+        "DROP INDEX ix_stored_runs_config_id, ix_stored_runs_execution_id, ix_stored_runs_provenance_id",
+        "DROP INDEX ix_stored_attempts_environment_id, ix_item_results_test_set",
         "CREATE TRIGGER documents_not_deleted BEFORE DELETE ON documents FOR EACH ROW"
         " EXECUTE FUNCTION lrurun_refuse('a document is never deleted')",
         "CREATE TRIGGER runs_finished_not_deleted BEFORE DELETE ON stored_runs FOR EACH ROW"

@@ -204,6 +204,32 @@ def test_seeds_that_one_instance_had_before_are_earlier_results_of_the_other(tmp
     assert sentence.startswith(f"seeds 5 to 14 of {', '.join(PAIR)} were added in a later command: the error rate")
 
 
+def test_fresh_seeds_of_the_command_that_chose_are_no_later_seeds_of_its_comparison(machine: Machine) -> None:
+    train(machine.ledger, {RATE: OWN}, dict.fromkeys(PAIR, OWN), range(15))
+    train(machine.ledger, {RATE: WORSE}, dict.fromkeys(PAIR, WORSE), range(6))
+    with Ledger.open(machine.ledger) as ledger:
+        for value, seeds, chosen_by in ((OWN, range(6), []), (WORSE, range(6), []), (OWN, range(3, 15), [0, 1, 2])):
+            sets = {RATE: value}
+            request = requests.LadderRequest(
+                task="sDigits", ladder="lru", profile="smoke", tune=False, sets=sets, rungs=[*PAIR], chosen_by=chosen_by
+            )
+            plan = request.plan()
+            [instance] = [one for one in ledger.ladders() if one.spec == plan.spec]
+            requests.remember(ledger, instance, request, plan, seeds)
+
+    def added(*command: str) -> list[str]:
+        return [note["text"] for note in machine.json("report", *command)["notes"] if " added " in note["text"]]
+
+    assert added(*FAST, *OF_PAIR, "--by", RATE, "--choose") == []
+    of_instance = (*FAST, *OF_PAIR, "--set", f"{RATE}={OWN}")
+    [sentence] = added(*of_instance)
+    assert sentence.startswith(
+        f"seeds 6 to 14 of {', '.join(PAIR)} were added because validation chose this value by seeds 0 to 2: the error"
+    )
+    methods = machine.json("report", *FAST, "--set", f"{RATE}={OWN}", "--methods")["text"]
+    assert "were added because validation chose this value by seeds 0 to 2" in methods
+
+
 def test_a_forgotten_run_of_two_instances_is_one_run(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "here")
     train(machine.ledger, {}, dict.fromkeys(PAIR, OWN), range(4))

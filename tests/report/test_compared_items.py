@@ -22,7 +22,7 @@ from lrurun.items import ItemResults
 from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import compared_items, figure_files
 from lrurun.report.figures.compared_items import ItemComparison, RungItems
-from lrurun.report.figures.figures import Width
+from lrurun.report.widths import Width
 from tests.harness import results
 from tests.harness.browsing import View, closed, words
 from tests.harness.drawings import caption, lines, misplaced

@@ -88,6 +88,7 @@ def test_a_sweep_that_chooses_trains_fresh_seeds_and_compares_by_them(machine: M
     seeds = {run["seed"] for run in machine.json("runs")["runs"]}
     assert seeds == set(range(14))
     assert machine.states() == {"done": 8 + 24}
+    assert " added " not in " ".join(note["text"] for note in report["notes"]), "it was one command"
     again = machine.run(*command, "--choose")
     assert again.stdout.endswith(shown)
     assert machine.states() == {"done": 8 + 24}

@@ -127,7 +127,7 @@ here_smoke = partial(of_digits, profile="smoke")
         (lambda: of_digits(decide=True, seeds=3), UsageError, "decide and seeds or rungs exclude", "12"),
         (lambda: of_digits(name=3), UsageError, "name: expected text, found int", "as in"),
         (lambda: of_digits(name="3x"), UsageError, "name '3x': expected a letter", "npDigits-wide"),
-        (lambda: of_digits(name="cafe"), UsageError, "name cafe: could be the beginning of an id", "cafe-runs"),
+        (lambda: of_digits(name="cafe").plan(), UsageError, "name cafe: could be the beginning of an id", "cafe-runs"),
         (lambda: of_digits(max_seeds=12), UsageError, "max_seeds: belongs to decide", "decide=True"),
         (lambda: of_digits(decide=True, max_seeds=13), UsageError, "max_seeds 13: expected 12 or 20", ""),
         (

@@ -67,8 +67,9 @@ def train(
         if code or choice_seeds is None:
             return code
         with swept_instances(places, request, by) as swept:
-            fresh = swept.choice(choice_seeds).fresh(request.rungs or None)
-        requests = [group.request(request) for group in fresh]
+            choice = swept.choice(choice_seeds)
+            fresh = choice.fresh(request.rungs or None)
+        requests = [structs.replace(group.request(request), chosen_by=sorted(choice.seeds)) for group in fresh]
         show = Shown(rungs=request.rungs)
 
         def compare() -> None:

@@ -408,7 +408,7 @@ class _ChosenRuns:
     def items_removed(self, runs: Sequence[str], result: str, /) -> Mapping[str, int]:
         return self.loaded[0].items_removed(runs, result) if self.loaded else {}
 
-    def sentences(self, chose: Collection[int]) -> list[str]:
+    def sentences(self, chose: frozenset[int]) -> list[str]:
         """What readers must know of the instances: changed code, side effects, seeds that were added later."""
         sentences: list[str] = []
         together: dict[tuple[int, ...], list[str]] = {}

@@ -393,9 +393,10 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
 
 def added_seeds(
-    instances: Sequence[LoadedInstance], rungs: Collection[str] | None = None, without: Collection[int] = ()
+    instances: Sequence[LoadedInstance], rungs: Collection[str] | None = None, without: frozenset[int] = frozenset()
 ) -> list[str]:
-    """Sentences on counted seeds that the first command for a rung did not ask for, and a later one did.
+    """Sentences on counted seeds that the first command for a rung did not ask for: a later one did, or the same one
+    after it had chosen a value.
 
     Args:
         instances: those whose runs count together, because the rungs have equal settings in them.
@@ -409,6 +410,8 @@ def added_seeds(
     first: dict[str, set[int]] = {}
     chosen = [rung.name for rung in plan.rungs if rungs is None or rung.name in rungs]
     added: dict[str, set[int]] = {rung: set() for rung in chosen}
+    by_choice: dict[tuple[int, ...], dict[str, set[int]]] = {}
+    """The seeds that chose a value -> rung -> the seeds that were trained with it then."""
     designed = False
     """Whether there is a sequential design, whose verdicts later seeds do not move."""
     commands = [(event, one.instance) for one in instances for event in requests.events(one.ledger, one.instance)]
@@ -420,6 +423,13 @@ def added_seeds(
             continue
         designed |= recorded.seeds is None
         for rung in recorded.rungs or added:
+            if recorded.chosen_by:
+                if without.issuperset(recorded.chosen_by):  # no score that counts here was known to that choice
+                    first[rung] = first.get(rung, set()) | seeds
+                elif rung in added:
+                    trained = by_choice.setdefault(tuple(recorded.chosen_by), {}).setdefault(rung, set())
+                    trained |= seeds - first.get(rung, set())
+                continue
             before = first.setdefault(rung, seeds)
             # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
             if rung in added and recorded.seeds is not None:
@@ -432,15 +442,19 @@ def added_seeds(
                 for membership in run.memberships:
                     if membership.rung in shared and _is_final(membership, one.instance, membership.rung):
                         counted.setdefault(shared[membership.rung], set()).add(run.seed)
-    by_seeds: dict[tuple[int, ...], list[str]] = {}
-    for rung, later in added.items():
-        by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
-    by_seeds.pop((), None)
     sentences = []
-    for more, names in by_seeds.items():
-        of_rungs = "" if len(names) == len(plan.rungs) else f" of {', '.join(names)}"
-        verb = "was" if len(more) == 1 else "were"
-        sentences.append(f"{_seed_text(more)}{of_rungs} {verb} added in a later command")
+    reasons = [("in a later command", added)]
+    for choosing, of_rungs in by_choice.items():
+        reasons.append((f"because validation chose this value by {_seed_text(choosing)}", of_rungs))
+    for reason, seeds_of in reasons:
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for rung, later in seeds_of.items():
+            by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
+        by_seeds.pop((), None)
+        for more, names in by_seeds.items():
+            named = "" if len(names) == len(plan.rungs) else f" of {', '.join(names)}"
+            verb = "was" if len(more) == 1 else "were"
+            sentences.append(f"{_seed_text(more)}{named} {verb} added {reason}")
     if sentences and not designed:
         sentences[-1] += ": the error rate of verdicts holds only if earlier results are not the reason"
     return sentences
