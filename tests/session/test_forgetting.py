@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pty
@@ -239,15 +238,23 @@ def test_on_a_terminal_it_asks(machine: Machine, answer: str, agreed: bool | Non
         assert (dump(machine.ledger), names_in(machine.runs)) == before
 
 
+OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Makes standard input the terminal that controls the process, so that ctrl-C there reaches it. A function between fork
+and exec would do so too, but JAX, which other tests load, warns of every fork."""
+
+
 def answered(machine: Machine, arguments: list[str], question: str, answer: str) -> tuple[int, str]:
     """The exit code of a command on a terminal of its own, and what it shows; `answer` is typed once it asks."""
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 200))
     process = subprocess.Popen(
-        [sys.executable, "-m", "lrurun", *arguments],
+        [sys.executable, "-c", OWN_TERMINAL, "-m", "lrurun", *arguments],
         **{"cwd": machine.folder, "env": machine.env, "start_new_session": True},
         **dict.fromkeys(("stdin", "stdout", "stderr"), terminal),
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(terminal)
     shown, is_answered = b"", False
