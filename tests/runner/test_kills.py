@@ -50,7 +50,9 @@ def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine:
 
     It resumes from the checkpoint before the newest, of which a byte is flipped: Orbax would not notice.
     """
-    arguments = ("ladder", "Copy", *LONG, "--rung", "gamma-norm", "--jobs", "1")
+    steps = 3000  # of this small task 600 may be done before the second checkpoint
+    long = [*("--set", f"train.steps={steps}", "--set", "train.eval_every=500"), *LONG[-2:]]
+    arguments = ("ladder", "Copy", "--profile", "smoke", *long, "--rung", "gamma-norm", "--jobs", "1")
     alone = Machine(tmp_path / "undisturbed")
     alone.run(*arguments)
     process = machine.start(*arguments)
@@ -67,7 +69,7 @@ def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine:
     machine.run(*arguments)
     [attempts] = machine.attempts().values()
     assert [attempt.reason for attempt in attempts] == ["interrupted: owner gone", "done"]
-    assert 0 < attempts[1].resumed_from == before.step < 600
+    assert 0 < attempts[1].resumed_from == before.step < steps
     log = (machine.runs / attempts[1].run / "2" / "log.txt").read_text()
     assert f"checkpoint of step {newest.step} not used" in log
     assert machine.history() == alone.history()
