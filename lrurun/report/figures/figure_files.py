@@ -251,7 +251,8 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
     if panel.square:
         ax.set_box_aspect(1)
         room = int(17 * (1 / per_inch - 0.5))  # letters
-        ax.set(xlabel=_folded(ax.get_xlabel(), room), ylabel=_folded(ax.get_ylabel(), room))
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_label_text(_folded(axis.get_label_text(), room), fontsize=SMALL)
     if panel.circles:
         _circles(panel.circles, ax)
     elif panel.picture is None:
