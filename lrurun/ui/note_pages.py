@@ -38,11 +38,11 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
     tagged = {tag: [run for run in of_tag if is_shown(run)] for tag, of_tag in ledger.tagged().items()}
     every_tag = [tag for tag, of_tag in tagged.items() if of_tag]
     tagged = {tag: tagged[tag] for tag in every_tag[:_TAGS]}
-    said = [event for event in ledger.events(kind="note") if event.run is not None and is_shown(event.run)]
+    noted = [event for event in ledger.events(kind="note") if event.run is not None and is_shown(event.run)]
     excluded = [exclusion for exclusion in ledger.exclusions() if is_shown(exclusion.run)]
     who_excluded = {event.run: _user(event) for event in ledger.events(kind="excluded")}
     named = {run for of_tag in tagged.values() for run in of_tag[:_RUNS]}
-    named |= {event.run for event in said[-_NOTES:] if event.run} | {one.run for one in excluded[:_NOTES]}
+    named |= {event.run for event in noted[-_NOTES:] if event.run} | {one.run for one in excluded[:_NOTES]}
     runs = {run.id: run for run in ledger.runs(ids=named, superseded=True, brief=True)}
     instances = {instance.key: instance for instance in ledger.ladders_of(part)}
     hidden = {key: record for key, record in ledger.hidden().items() if key in instances}
@@ -59,7 +59,8 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
             for tag, of_tag in tagged.items()
         ],
         "notes": _by_text(
-            [(event.run, event.time, _user(event), event.text) for event in reversed(said[-_NOTES:]) if event.run], runs
+            [(event.run, event.time, _user(event), event.text) for event in reversed(noted[-_NOTES:]) if event.run],
+            runs,
         ),
         "exclusions": _by_text(
             [(one.run, one.time, who_excluded.get(one.run), one.why) for one in excluded[:_NOTES]], runs
@@ -82,7 +83,7 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
         ],
         "more": {
             "tags": max(len(every_tag) - _TAGS, 0),
-            "notes": max(len(said) - _NOTES, 0),
+            "notes": max(len(noted) - _NOTES, 0),
             "exclusions": max(len(excluded) - _NOTES, 0),
             "hidden": max(len(hidden) - _NOTES, 0),
             "removals": max(len(removals) - _NOTES, 0),
@@ -91,7 +92,7 @@ def notes(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
 
 
 def _user(event: Event) -> str | None:
-    """Who said it; older versions did not record it."""
+    """Who wrote it; older versions did not record it."""
     user = (event.payload or {}).get("user")
     return user if isinstance(user, str) else None
 
