@@ -181,8 +181,7 @@ def check_rights(ledger: Ledger, places: Places) -> None:
         raise LrurunError(
             f"the user of the ledger {places.ledger} may not forget runs: it lacks {listed(missing)}",
             "the owner of the tables grants it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "
-            "name; lrurun ledger hide takes an instance out of "
-            "lists",
+            "name; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO name",
         )
 
 

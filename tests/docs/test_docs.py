@@ -18,6 +18,7 @@ import pytest
 
 from lrurun import paths
 from lrurun.config.ladder import load_ladder
+from lrurun.ledger import owner
 from tests.docs import generated, transcripts
 from tests.harness.machine import Machine, training, wait_for
 from tests.harness.shared import once
@@ -90,7 +91,7 @@ def test_recorded_sessions_are_those_of_their_scripts_and_end_with_a_result() ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", transcripts.names())
 def test_recorded_sessions_are_what_the_commands_print(
-    name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Apart from numbers, which depend on the machine, as does which parameter has the largest error, and from
     progress, which depends on its speed. Trainings are shorter, so that their answer is another one.
@@ -104,6 +105,8 @@ def test_recorded_sessions_are_what_the_commands_print(
 
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", f"{os.environ['XDG_CACHE_HOME']}/lrurun/xla")
     environment = transcripts.environment(machine.folder, 110)
+    owner.user.cache_clear()  # commands in this process have another user
+    request.addfinalizer(owner.user.cache_clear)
     for command, before in transcripts.recorded(name).items():
         if command.startswith("lrurun ") and name != "own":  # that has plug-ins, which would stay in this process
             done = machine.run(*shlex.split(command)[1:], env=environment)

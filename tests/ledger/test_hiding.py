@@ -279,7 +279,7 @@ def test_a_role_that_may_only_read_hides_nothing(shared: Machine, postgres: Priv
         shared.use(Server(server.text.replace("lrurun@", "onlooker@")))
         said = shared.run("ledger", "hide", "sDigits", "--all-users", code=1).stderr
         assert "onlooker" in said
-        assert "right" in said
+        assert "it lacks INSERT on hidden, DELETE on hidden" in said
         shared.use(server)
         assert hidden(shared) == []
     finally:

@@ -188,10 +188,13 @@ def _answers(port: int) -> bool:
 @pytest.fixture
 def s3(elsewhere: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """A machine whose S3 is a private server."""
+    import s3fs
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     endpoint = f"http://127.0.0.1:{port}"
+    s3fs.S3FileSystem.clear_instance_cache()  # of the server of another test
     process = subprocess.Popen(
         [sys.executable, "-c", "from moto.server import main; main()", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -50,7 +50,7 @@ def test_losses_are_those_of_one_device_and_memory_is_a_quarter(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_run_continues_with_another_number_of_devices(machine: Machine) -> None:
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--seeds", "1", "--set", "train.steps=120")
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--seeds", "1", "--set", "train.steps=1200")
     arguments += ("--set", "train.batch=24")
     process = machine.start(*arguments, "--set", "execution.devices=4", env=FOUR)
     wait_for(training(machine, step=20))
