@@ -199,7 +199,7 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
         LrurunError: the checkpoint cannot be read.
     """
     compiled = compiled_for(config, run.execution, data)
-    best = jax.tree.map(lambda array: array[None], checkpoints.restore(checkpoint, compiled, run.fingerprint).best)
+    best = compiled.on_device([checkpoints.restore(checkpoint, compiled, run.fingerprint).best])
     splits = {"test": data.test, **{f"test@{name}": split for name, split in data.further_tests.items()}}
     by_score: dict[str, ItemResults] = {}
     for name, split in splits.items():

@@ -271,7 +271,7 @@ def step(shape: Shape, ours: bool) -> Form:
     compiled = _compiled(config, shape)
     if ours:
         return _dispatch(compiled, shape)
-    start = of_member(compiled.init(SEEDS).params, 0)
+    start = compiled.layout.tree(of_member(compiled.init(SEEDS).params, 0))
     inputs, labels = pixels(shape)
     groups = optimizer.groups(config.optim, compiled.model.recurrence, start)
     optimizers = {

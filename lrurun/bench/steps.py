@@ -87,9 +87,9 @@ def dispatch_arguments(compiled: Compiled, split: Split, n: int, rate: float = 0
 
 
 def evaluate_arguments(compiled: Compiled, split: Split) -> tuple[Any, ...]:
-    """The arguments of `Compiled.evaluate` after the parameters, for one batch."""
+    """The arguments of `Compiled.outputs` after the parameters, for one batch."""
     batch = feed.to_devices(_repeated(split, np.resize, compiled.batch), compiled.placement.batch())
-    return batch, np.ones(compiled.batch, np.float32), np.ones(compiled.batch, np.bool_), np.bool_(False)
+    return *batch, np.ones(compiled.batch, np.bool_)
 
 
 def measure(
@@ -122,7 +122,11 @@ def measure(
     say("compiling the training step")
     run = compiled.dispatch.lower(state, *arguments).compile()
     say("compiling the evaluation")
-    evaluate = compiled.evaluate.lower(state.evaluated(), *evaluated).compile()
+    live = compiled.on_device([of.evaluated() for of in compiled.on_host(state)])
+    outputs = compiled.outputs.lower(live, *evaluated).compile()
+    weight, with_items = np.ones(compiled.batch, np.float32), np.bool_(False)
+    predicted, _ = outputs(live, *evaluated)
+    scores = compiled.scores.lower(predicted, evaluated[1], weight, with_items).compile()
     compile_seconds = time.perf_counter() - began
     timed = 0
 
@@ -135,7 +139,8 @@ def measure(
             raise FloatingPointError("a loss is not finite, so that steps cannot be timed: try a smaller optim.lr")
 
     def evaluation() -> None:
-        jax.block_until_ready(evaluate(state.evaluated(), *evaluated))
+        predicted, _ = outputs(live, *evaluated)
+        jax.block_until_ready(scores(predicted, evaluated[1], weight, with_items))
 
     say("timing")
     steps(1)
@@ -154,7 +159,7 @@ def measure(
         seconds_per_evaluation=batches * _median_seconds(evaluation),
         compile_seconds=compile_seconds,
         training_bytes=_bytes(run),
-        evaluation_bytes=_bytes(evaluate),
+        evaluation_bytes=max(_bytes(outputs), _bytes(scores)),
         synthetic=synthetic,
     )
 

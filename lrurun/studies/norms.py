@@ -418,16 +418,19 @@ def _compiled(shape: Shape) -> Any:
 
     from lrurun.nn.network import Model as Network
     from lrurun.training import optimizer
+    from lrurun.training.layout import Layout
 
     settings: Any = recurrence(shape.model, shape.heads)
     config = ModelConfig(recurrence=settings, depth=shape.depth, width=shape.width, state=shape.state)
     network, optim = Network(config, SPECS[shape.task]), optimiser(shape.model, 1.0)
-    adamw = optimizer.make(optim, network.recurrence)
+    shapes, _ = network.shapes
+    layout = Layout(shapes, optimizer.groups(optim, network.recurrence, shapes))
+    adamw = optimizer.make(optim, layout)
     # E|h|^2 of white stationary input and the initial B: 1 for each unit of the LRU, 1 for each head of the RotRNN
     unit = np.float32(np.sqrt(shape.heads if shape.model == "RotRNN" else shape.state))
 
     def loss(params: Any, stats: Any, batch: Any) -> Any:
-        logits, stats = network.apply(params, stats, batch.inputs, batch.lengths, train=True)
+        logits, stats = network.apply(layout.tree(params), stats, batch.inputs, batch.lengths, train=True)
         return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels.astype(jnp.int32))), stats
 
     def update(carry: Any, many: Any) -> Any:
@@ -437,6 +440,7 @@ def _compiled(shape: Shape) -> Any:
         return (optax.apply_updates(params, changes), stats, state), value
 
     def norms(params: Any, batch: Any, empty: Any) -> Any:
+        params = layout.tree(params)
         # statistics of this batch alone, as in training: the averages start empty and are corrected for it
         _, stats = network.apply(params, empty, batch.inputs, batch.lengths, train=True)
         logits, layer_norms = network.evaluate(
@@ -446,7 +450,8 @@ def _compiled(shape: Shape) -> Any:
 
     def init(seed: int) -> Any:
         params, stats = network.init(layers.key(seed, "init"))
-        return params, stats, adamw.init(params)
+        vector = layout.vector(params)
+        return vector, stats, adamw.init(vector)
 
     def run(carry: Any, batches: Any, rates: Any) -> Any:
         return jax.lax.scan(update, carry, (batches, rates))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -24,8 +24,9 @@ from lrurun.data.task import Data, Sampler, Spec
 from lrurun.nn.devices import shared_by
 from lrurun.nn.network import Model
 from lrurun.training import COMPILED_KEPT, optimizer
-from lrurun.training.objective import Objective
-from lrurun.training.placement import placement
+from lrurun.training.layout import Layout, Starts
+from lrurun.training.objective import Objective, objective_of
+from lrurun.training.placement import Placement, placement
 
 Tree = Any
 """Nested dictionaries of arrays."""
@@ -46,6 +47,7 @@ class Evaluated(NamedTuple):
 class TrainState(NamedTuple):
     """The state that a training step changes. Its buffers are donated from dispatch to dispatch.
 
+    Parameters and what the optimiser keeps of them are vectors on the device, trees on the host, see `Compiled.named`.
     The names of the fields are part of the names in checkpoints.
     """
 
@@ -81,9 +83,8 @@ class Compiled:
 
     Attributes:
         dispatch: states, seeds, index, rates, reset, n, split -> states, Readings; see `_dispatch`.
-        evaluate: Evaluated, batch, weight, counted, with_items -> sums, (members, depth) float32, sums of items; see
-            `_evaluate`.
-        keep: best ones so far, states, is_better -> best ones, `Evaluated`.
+        outputs: Evaluated, inputs, labels, lengths, counted -> outputs, (members, depth) float32; see `_outputs`.
+        scores: outputs, labels, weight, with_items -> sums, sums of items; see `_scores`. All rungs share it.
         placement: the devices they run on.
     """
 
@@ -98,18 +99,21 @@ class Compiled:
     ) -> None:
         self.batch = config.train.batch
         self.sampler = sampler
-        self.objective = Objective(spec, metrics)
+        self.objective = objective_of(spec, tuple(metrics))
         self.counts: set[int] = set()
         """The numbers of members for which this process has compiled them."""
         self.optim = config.optim
         self.drops = config.model.dropout > 0
         self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
         self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
-        self.optimizer = optimizer.make(config.optim, self.model.recurrence)
-        self.abstract = jax.eval_shape(self._initial, jnp.uint32(0))
-        """Shapes and dtypes of the state of one run."""
-        self.groups = optimizer.groups(config.optim, self.model.recurrence, self.abstract.params)
-        self.parameters = self.model.count(self.abstract.params)
+        params, _ = self.model.shapes
+        self.layout = Layout(params, optimizer.groups(config.optim, self.model.recurrence, params))
+        self.optimizer = optimizer.make(config.optim, self.layout)
+        self.packed_shapes = jax.eval_shape(self._initial, jnp.uint32(0))
+        """Shapes and dtypes of the state of one run on the device."""
+        self.abstract: TrainState = jax.eval_shape(self.named, self.packed_shapes)
+        """The same on the host and in checkpoints."""
+        self.parameters = self.layout.size
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
         index = everywhere if sampler is not None else self.placement.batch(axis=2)
@@ -120,12 +124,12 @@ class Compiled:
             in_shardings=(everywhere, everywhere, index, *[everywhere] * 4),
             out_shardings=everywhere,
         )
-        self.evaluate = jax.jit(
-            self._evaluate,
-            in_shardings=(everywhere, batch, batch, batch, everywhere),
-            out_shardings=(everywhere, everywhere, self.placement.batch(axis=1)),
+        self.outputs = jax.jit(
+            self._outputs,
+            in_shardings=(everywhere, batch, batch, batch, batch),
+            out_shardings=(self.placement.batch(axis=1), everywhere),
         )
-        self.keep = jax.jit(_keep, in_shardings=everywhere, out_shardings=everywhere)
+        self.scores = _scores_of(self.objective, self.placement)
 
     def init(self, seeds: np.ndarray) -> TrainState:
         """The states before the first step, for `seeds` (members,)."""
@@ -138,6 +142,7 @@ class Compiled:
     def _initial(self, seed: jax.Array) -> TrainState:
         """The state of one run before its first step."""
         params, stats = self.model.init(stream(seed, "init"))
+        params = self.layout.vector(params)
         return TrainState(
             step=jnp.int32(0),
             params=params,
@@ -147,6 +152,34 @@ class Compiled:
             bad_step=jnp.int32(-1),
         )
 
+    def named(self, state: TrainState) -> TrainState:
+        """The state of one run with the names and shapes of each parameter, in place of vectors."""
+
+        def of_all(part: Any) -> Any:
+            return self.layout.tree(part) if part.shape == (self.layout.size,) else part
+
+        return state._replace(params=of_all(state.params), moments=jax.tree.map(of_all, state.moments))
+
+    def packed(self, named: TrainState) -> TrainState:
+        """The inverse of `named`."""
+        moments = jax.tree.map(
+            lambda part: self.layout.vector(part) if isinstance(part, dict) else part,
+            named.moments,
+            is_leaf=lambda part: isinstance(part, dict),
+        )
+        return named._replace(params=self.layout.vector(named.params), moments=moments)
+
+    def on_host(self, states: TrainState) -> list[TrainState]:
+        """The named state of each member; on a CPU, views of the device's own memory, which a dispatch reuses."""
+        read = jax.device_get(states)
+        return [self.named(of_member(read, number)) for number in range(len(read.step))]
+
+    def on_device(self, of_members: Sequence[T]) -> T:
+        """Trees of the host, one for each member, as one on the devices with a leading axis of members."""
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *of_members)
+        placed: T = jax.device_put(stacked, self.placement.everywhere)
+        return placed
+
     def _loss(self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None) -> Any:
         """Mean loss of a batch (), and: the new statistics, the numbers of correct predictions () and of labels ()."""
         inputs, labels, lengths = batch
@@ -155,13 +188,17 @@ class Compiled:
         loss, correct, count = self.objective.loss(outputs, labels)
         return loss, (new_stats, correct, count)
 
-    def _train_step(self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array) -> TrainState:
+    def _train_step(
+        self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array, starts: Starts
+    ) -> TrainState:
         key = jax.random.fold_in(stream(seed, "dropout"), state.step) if self.drops else None
         with shared_by(self.placement.mesh.abstract_mesh):
             (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
-                state.params, state.stats, batch, key
+                self.layout.arrays(state.params, starts), state.stats, batch, key
             )
-        changes, moments = self.optimizer.update(grads, state.moments, state.params, rate=rate)
+        # in memory before it is read: otherwise each kernel that reads it would look for the array of every number
+        gradient = jax.lax.optimization_barrier(self.layout.vector(grads))
+        changes, moments = self.optimizer.update(gradient, state.moments, state.params, rate=rate)
         params = optax.apply_updates(state.params, changes)
         step = state.step + 1
         window = state.window + jnp.stack([loss * count, correct, count])
@@ -185,6 +222,7 @@ class Compiled:
         """
         healthy = jnp.any(states.bad_step < 0)  # once all members have diverged, nothing changes
         n, reset = jnp.where(healthy, n, 0), reset & healthy
+        starts = self.layout.starts()
 
         def train(state: TrainState, seed: jax.Array, index: jax.Array, rates: jax.Array) -> TrainState:
             def body(i: jax.Array, state: TrainState) -> TrainState:
@@ -193,7 +231,7 @@ class Compiled:
                 else:
                     batch = training_batch(self.sampler, seed, state.step, self.batch)
                     batch = jax.lax.with_sharding_constraint(batch, self.placement.batch())
-                return self._train_step(state, seed, batch, rates[i])
+                return self._train_step(state, seed, batch, rates[i], starts)
 
             state = state._replace(window=jnp.where(reset, jnp.zeros_like(state.window), state.window))
             return jax.lax.fori_loop(0, n, body, state)
@@ -202,43 +240,52 @@ class Compiled:
             states = over_members(train, states, seeds, index, rates)
         return states, Readings(states.window, states.bad_step)
 
-    def _evaluate(
-        self, evaluated: Evaluated, batch: Batch, weight: jax.Array, counted: jax.Array, with_items: jax.Array
-    ) -> tuple[dict[str, jax.Array], jax.Array, dict[str, jax.Array]]:
-        """Loss, labels and what the metrics need, summed over a batch with weights (B,), 0 for padding.
+    def _outputs(
+        self, evaluated: Evaluated, inputs: jax.Array, labels: jax.Array, lengths: jax.Array | None, counted: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """What the networks put out for a batch, (members, B, classes), or (members, B, K, classes) at positions.
 
         And (members, depth) float32: the mean norm of the recurrent state of each layer, over the examples where
-        `counted` (B,) is true. And what the metrics need of single items, (members, B), zeros without
-        `with_items`. One function for all, because functions take long to compile.
+        `counted` (B,) is true. One function for all, because functions take long to compile.
         """
-        inputs, labels, lengths = batch
-        positions, labels = self.objective.positions(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
+        positions, _ = self.objective.positions(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
 
-        def evaluate(member: Evaluated) -> tuple[dict[str, jax.Array], jax.Array, dict[str, jax.Array]]:
+        def outputs(member: Evaluated) -> tuple[jax.Array, jax.Array]:
             with shared_by(self.placement.mesh.abstract_mesh):
-                outputs, norms = self.model.evaluate(member.params, member.stats, inputs, lengths, counted, positions)
-            sums = self.objective.sums(outputs, labels, weight)
-            # Apart from the sums and after them: XLA would round them differently if it computed both together, or need
-            # a copy of the outputs.
-            sums, outputs = jax.lax.optimization_barrier((sums, outputs))
-            of_items = self.objective.items
-            shapes = jax.eval_shape(of_items, outputs, labels, weight)
+                return self.model.evaluate(member.params, member.stats, inputs, lengths, counted, positions)
+
+        return over_members(outputs, evaluated)
+
+
+@lru_cache(maxsize=COMPILED_KEPT)
+def _scores_of(objective: Objective, placement: Placement) -> Any:
+    """See `Compiled.scores`."""
+
+    def scores(
+        outputs: jax.Array, labels: jax.Array, weight: jax.Array, with_items: jax.Array
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Loss, labels and what the metrics need of a batch's outputs, summed with weights (B,), 0 for padding.
+
+        And what the metrics need of single items, (members, B), zeros without `with_items`.
+        """
+        _, chosen = objective.positions(labels, labels.shape[-1])
+
+        def of_one(outputs: jax.Array) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+            sums = objective.sums(outputs, chosen, weight)
+            of_items = objective.items
+            shapes = jax.eval_shape(of_items, outputs, chosen, weight)
             items = jax.lax.cond(
                 with_items,
                 of_items,
                 lambda *_: jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes),
-                *(outputs, labels, weight),
+                *(outputs, chosen, weight),
             )
-            return sums, norms, items
+            return sums, items
 
-        return over_members(evaluate, evaluated)
+        return over_members(of_one, outputs)
 
-
-def _keep(bests: Evaluated, states: TrainState, is_better: jax.Array) -> Evaluated:
-    def keep(best: Evaluated, state: TrainState, is_better: jax.Array) -> Evaluated:
-        return jax.tree.map(partial(jnp.where, is_better), state.evaluated(), best)
-
-    return over_members(keep, bests, states, is_better)
+    everywhere, batch, of_members = placement.everywhere, placement.batch(), placement.batch(axis=1)
+    return jax.jit(scores, in_shardings=(of_members, batch, batch, everywhere), out_shardings=(everywhere, of_members))
 
 
 def over_members(function: Callable[..., T], *arguments: Tree) -> T:

@@ -63,10 +63,10 @@ def evaluate(
             lengths=None if split.lengths is None else split.lengths[index],
         )
         counted = real if start == 0 else np.zeros_like(real)
-        arrays = to_devices(part, compiled.placement.batch())
-        with_items = np.bool_(order is not None)
-        sums_of_batch, norms_of_batch, items_of_batch = compiled.evaluate(
-            evaluated, arrays, real.astype(np.float32), counted, with_items
+        inputs, labels, lengths = to_devices(part, compiled.placement.batch())
+        predicted, norms_of_batch = compiled.outputs(evaluated, inputs, labels, lengths, counted)
+        sums_of_batch, items_of_batch = compiled.scores(
+            predicted, labels, real.astype(np.float32), np.bool_(order is not None)
         )
         outputs.append((sums_of_batch, norms_of_batch, {} if order is None else items_of_batch))
         if len(outputs) > MAX_IN_FLIGHT:
@@ -187,6 +187,10 @@ def _compile(compiled: Compiled, members: int, split: Split, batch: int) -> None
 
     evaluated = jax.tree.map(of_all, jax.eval_shape(TrainState.evaluated, compiled.abstract))
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
-    inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split)), lengths)
+    inputs, labels = like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split))
     weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))
-    compiled.evaluate.lower(evaluated, inputs, weight, counted, jax.ShapeDtypeStruct((), np.bool_)).compile()
+    lowered = compiled.outputs.lower(evaluated, inputs, labels, lengths, counted)
+    lowered.compile()
+    shape = lowered.out_info[0]
+    outputs = jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=compiled.placement.batch(axis=1))
+    compiled.scores.lower(outputs, labels, weight, jax.ShapeDtypeStruct((), np.bool_)).compile()

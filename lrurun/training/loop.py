@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -22,10 +22,12 @@ from lrurun.config.fingerprint import compiled_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, probes
-from lrurun.training.compiled import Compiled, Evaluated, Readings, Tree, compiled_for, of_member
+from lrurun.training.compiled import Compiled, Evaluated, Readings, TrainState, Tree, compiled_for, of_member
 from lrurun.training.evaluation import Evaluation, compiling, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.schedule import learning_rates
+
+T = TypeVar("T")
 
 SLOW_SECONDS = 0.5
 """A dispatch that takes longer is slow, see `Pipeline`."""
@@ -84,6 +86,12 @@ def train_together(
             yield from training.boundary()
         speed = training.speed(training.step)
     yield from training.finish(speed, test)
+
+
+def copied(tree: T) -> T:
+    """A copy of a tree of arrays on the host."""
+    copies: T = jax.tree.map(np.array, tree)
+    return copies
 
 
 def order_digest(data: Data, split: str) -> str:
@@ -147,8 +155,8 @@ class Training:
         self, compiled: Compiled, configs: Sequence[RunConfig], data: Data, resume: Sequence[Snapshot] | None
     ) -> None:
         self.compiled, self.data, self.schedule = compiled, data, configs[0].train
-        self.on_host: Tree = None
-        """States and best parameters of all members, once a snapshot has needed them; None after they change."""
+        self._on_host: list[TrainState] | None = None
+        """The state of each member, once it was needed; None after they change."""
         self.started_at, self.first_step = 0.0, 0
         """When and where the clock of `speed` started."""
         self.seeds = np.array([config.seed for config in configs], np.uint32)
@@ -157,12 +165,13 @@ class Training:
             self.step = 0
             self.members = [Member(number, of_run) for number, of_run in enumerate(rates)]
             self.state = compiled.init(self.seeds)
-            self.best = compiled.keep(self.state.evaluated(), self.state, np.ones(len(configs), bool))  # copies it
+            self.best = [copied(of.evaluated()) for of in self.on_host()]
+            """The best parameters of each member, on the host, where a copy needs no compiled function."""
         else:
             self.step = resume[0].step
             self.members = [Member(k, rates[k], r.score, r.best_step) for k, r in enumerate(resume)]
-            arrays = jax.tree.map(lambda *leaves: np.stack(leaves), *[(r.live, r.best) for r in resume])
-            self.state, self.best = jax.device_put(arrays, compiled.placement.everywhere)
+            self.best = [r.best for r in resume]
+            self.state = compiled.on_device([compiled.packed(r.live) for r in resume])
 
     @property
     def active(self) -> list[Member]:
@@ -183,7 +192,7 @@ class Training:
         self.state, readings = self.compiled.dispatch(
             self.state, self.seeds, batches.indices, rates, reset, np.int32(n), batches.split
         )
-        self.step, self.on_host = step + n, None
+        self.step, self._on_host = step + n, None
         return Dispatched(self.step, readings)
 
     def begin(self, compile_seconds: float) -> Iterator[Event]:
@@ -196,9 +205,8 @@ class Training:
                 compile_seconds=compile_seconds,
             )
         if self.step == 0:
-            params = jax.device_get(self.state.evaluated().params)
             for member in self.members:
-                yield from self._spectrum(member, self.step, of_member(params, member.number), "start")
+                yield from self._spectrum(member, self.step, self.on_host()[member.number].params, "start")
         self.started_at, self.first_step = time.perf_counter(), self.step
 
     def report(self, dispatched: Dispatched) -> Iterator[Event]:
@@ -234,20 +242,17 @@ class Training:
         if not active:
             return
         now, speed = time.perf_counter(), self.speed(self.step)
-        evaluations = self._evaluate(self.state.evaluated(), self.data.validation)
+        evaluations = self._evaluate(self._live(), self.data.validation)
         inside: dict[int, dict[str, float]] = {}
         if probed is not None:
             rates = {member.number: float(member.rates[self.step - 1]) for member in active}
             inside = probes.measure(self.compiled, self.state, self.seeds, probed, rates)
         self.started_at += time.perf_counter() - now  # evaluation and probes are no part of the training speed
-        is_better = np.zeros(len(self.members), bool)
         for member in active:
             score = metric.oriented(evaluations[member.number].scores[metric.name])
             if math.isfinite(score) and score > member.score:
                 member.score, member.best_step = score, self.step
-                is_better[member.number] = True
-        if is_better.any():
-            self.best, self.on_host = self.compiled.keep(self.best, self.state, is_better), None
+                self.best[member.number] = copied(self.on_host()[member.number].evaluated())
         for member in active:
             found = evaluations[member.number]
             values = speed | {f"val/{name}": value for name, value in found.scores.items()} | found.norms
@@ -266,13 +271,14 @@ class Training:
         if test:
             further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
             splits |= {"test": self.data.test} | further
+        best = self.compiled.on_device(self.best)
         evaluations = {
-            name: self._evaluate(self.best, split, None if name == "val" else order_digest(self.data, name))
+            name: self._evaluate(best, split, None if name == "val" else order_digest(self.data, name))
             for name, split in splits.items()
         }
         at_end: list[Evaluation] = []
         if not all(member.is_chosen for member in self.active):
-            at_end = self._evaluate(self.state.evaluated(), self.data.validation)
+            at_end = self._evaluate(self._live(), self.data.validation)
         for member in self.active:
             scores = {
                 f"{name}/{key}": value
@@ -301,11 +307,18 @@ class Training:
 
     def snapshot(self, member: Member, step: int) -> Snapshot:
         """A copy of one run's state at `step`, on the host."""
-        if self.on_host is None:
-            self.on_host = jax.device_get((self.state, self.best))
-        # np.array copies: on a CPU the host sees the device's own memory, which the next dispatch reuses
-        live, best = jax.tree.map(np.array, of_member(self.on_host, member.number))
+        live, best = copied(self.on_host()[member.number]), self.best[member.number]
         return Snapshot(step=step, score=member.score, best_step=member.best_step, live=live, best=best)
+
+    def on_host(self) -> list[TrainState]:
+        """The state of each member, valid until the next dispatch."""
+        if self._on_host is None:
+            self._on_host = self.compiled.on_host(self.state)
+        return self._on_host
+
+    def _live(self) -> Evaluated:
+        """What evaluations take of the present states, on the device."""
+        return self.compiled.on_device([of.evaluated() for of in self.on_host()])
 
     def speed(self, step: int) -> dict[str, float]:
         """Training steps per second from the start of this attempt to `step`, without evaluation."""

@@ -68,7 +68,7 @@ class Objective:
         `outputs` are (B, classes) with labels (B,), or (B, K, classes) with labels (B, K), or (B, K, values).
         """
         if self.output == Output():
-            losses = optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
+            losses = self._cross_entropy(outputs, labels)
             correct = jnp.sum(jnp.argmax(outputs, -1) == labels)
             return jnp.mean(losses), correct.astype(jnp.float32), jnp.float32(labels.shape[0])
         losses, labelled = self._losses(outputs, labels)
@@ -89,8 +89,12 @@ class Objective:
         if self.output.loss == "squared-error":
             errors = jnp.where(labelled[..., None], outputs - labels, 0.0)
             return jnp.mean(jnp.square(errors), axis=-1), labelled
-        losses = optax.softmax_cross_entropy_with_integer_labels(outputs, jnp.maximum(labels, 0))
+        losses = self._cross_entropy(outputs, jnp.maximum(labels, 0))
         return jnp.where(labelled, losses, 0.0), labelled
+
+    def _cross_entropy(self, outputs: Array, labels: Array) -> Array:
+        """The loss at each position. With one-hot labels: the gradient of a look-up is slow to compile."""
+        return optax.softmax_cross_entropy(outputs, jax.nn.one_hot(labels, self.classes, dtype=outputs.dtype))
 
     def sums(self, outputs: Array, labels: Array, weight: Array) -> dict[str, Array]:
         """The sums of `lrurun.data.metric.Sums` over a batch whose examples have weights (B,), 0 for padding.
@@ -167,6 +171,14 @@ class Objective:
             guess = jax.nn.one_hot(predicted, self.classes)
             sums["confusion"] = jnp.einsum("...c,...d->cd", actual, guess, precision="float32")
         return sums
+
+
+_OBJECTIVES: dict[str, Objective] = {}
+
+
+def objective_of(spec: Spec, metrics: Sequence[Metric]) -> Objective:
+    """The objective of a task, one for all rungs, so that they share compiled functions."""
+    return _OBJECTIVES.setdefault(f"{spec.output}|{spec.classes}|{metrics}", Objective(spec, metrics))
 
 
 def _without_unknown(labels: Array, labelled: Array) -> Array:

@@ -46,15 +46,15 @@ def measure(
     """
     first = _first_moments(compiled, state, seeds, last)
     second, counts = (optimizer.of_state(state.moments, name) for name in ("nu", "count"))
-    read = jax.device_get((first, second, counts, state.step, state.evaluated().params))
+    read = jax.device_get((first, second, counts, state.step, state.params))
     rows = {}
     for member, rate in rates.items():
         mu, nu, count, step, params = of_member(read, member)
-        gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled.groups, mu).items()}
+        gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled, mu).items()}
         values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in gradients.items()}
-        steps = effective_steps(compiled.optim, _parts(compiled.groups, nu), int(count), rate)
+        steps = effective_steps(compiled.optim, _parts(compiled, nu), int(count), rate)
         values |= {f"effective_step/{group}": step_size for group, step_size in steps.items()}
-        layers = spectra(compiled, params, int(step))
+        layers = spectra(compiled, compiled.layout.tree(params), int(step))
         rows[member] = values | quantiles(layers or ())
     return rows
 
@@ -79,12 +79,9 @@ def _before(new: optax.GradientTransformation, state: TrainState) -> TrainState:
     return copied._replace(step=state.step - 1, moments=over_members(new.init, state.params))
 
 
-def _parts(groups: Any, tree: Tree) -> dict[str, np.ndarray]:
-    """The numbers in `tree` of each group of the optimiser, as float64."""
-    arrays: dict[str, list[np.ndarray]] = {}
-    for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(tree), strict=True):
-        arrays.setdefault(group, []).append(np.asarray(leaf, np.float64).ravel())
-    return {group: np.concatenate(parts) for group, parts in arrays.items()}
+def _parts(compiled: Compiled, vector: np.ndarray) -> dict[str, np.ndarray]:
+    """The numbers in a vector of parameters of each group of the optimiser, as float64."""
+    return {group: vector[part].astype(np.float64) for group, part in compiled.layout.segments.items()}
 
 
 def effective_steps(optim: OptimConfig, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:

@@ -38,9 +38,13 @@ def check(made: planning.Plan, rung: Any) -> None:
     compiled = Compiled(rung.training, execution, spec, metrics=made.task.metrics, sampler=sampler)
     state = jax.eval_shape(compiled.init, steps.SEEDS)
     arguments = steps.dispatch_arguments(compiled, split, 1)
+    live = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), compiled.abstract.evaluated())
+    evaluated = steps.evaluate_arguments(compiled, split)
+    predicted, _ = jax.eval_shape(compiled.outputs, live, *evaluated)
     functions = {
         "training": (compiled.dispatch, state, *arguments),
-        "evaluation": (compiled.evaluate, state.evaluated(), *steps.evaluate_arguments(compiled, split)),
+        "evaluation": (compiled.outputs, live, *evaluated),
+        "scores": (compiled.scores, predicted, evaluated[1], np.ones(compiled.batch, np.float32), np.bool_(False)),
         "probes": (partial(_before, compiled.optimizer), state),
     }
     if not compiled.model.recurrence.init_on_cpu:

@@ -70,13 +70,14 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(
 
     from lrurun.config.schema import Execution, RunConfig, decode
     from lrurun.data import tasks
-    from lrurun.training.compiled import Compiled, of_member
+    from lrurun.training.compiled import Compiled
 
     config = decode(small.json("show", run["id"])["config"], RunConfig, "test")
     task = tasks.get("sDigits")
     spec = task.spec(tasks.options_of(task, config.data))
     seeds = np.array([config.seed], np.uint32)
-    first = of_member(Compiled(config, Execution(), spec).init(seeds).params["blocks"], 0)
+    compiled = Compiled(config, Execution(), spec)
+    first = compiled.on_host(compiled.init(seeds))[0].params["blocks"]
     [history] = [h for (name, _, _), h in small.history().items() if name == rung]
     axes = drawing[0].axes
     assert [ax.get_title() for ax in axes] == ["layer 0", "layer 1"]

@@ -14,6 +14,7 @@ import pytest
 from lrurun.config.schema import OptimConfig
 from lrurun.nn.network import Model
 from lrurun.training import optimizer
+from lrurun.training.layout import Layout
 from lrurun.training.schedule import learning_rates
 from tests.harness import networks
 
@@ -67,9 +68,11 @@ def test_steps_against_numpy():
     }
     params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
     assert optimizer.groups(CONFIG, RECURRENCE, params) == groups
-    adamw = optimizer.make(CONFIG, RECURRENCE)
+    layout = Layout(params, groups)
+    adamw = optimizer.make(CONFIG, layout)
     update = jax.jit(lambda g, s, p, r: adamw.update(g, s, p, rate=r))
-    state = adamw.init(params)
+    vector = layout.vector(params)
+    state = adamw.init(vector)
     wanted = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     first, second = (jax.tree.map(np.zeros_like, wanted) for _ in range(2))
     for step in range(1, 6):
@@ -84,29 +87,30 @@ def test_steps_against_numpy():
             return p - rate * (factors[group][0] * direction + factors[group][1] * p)
 
         wanted = jax.tree.map(moved, groups, wanted, first, second)
-        changes, state = update(
-            jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), grads), state, params, jnp.float32(rate)
-        )
-        params = optax.apply_updates(params, changes)
-    for found, value in zip(jax.tree.leaves(params), jax.tree.leaves(wanted), strict=True):
+        gradient = layout.vector(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), grads))
+        changes, state = update(gradient, state, vector, jnp.float32(rate))
+        vector = optax.apply_updates(vector, changes)
+    for found, value in zip(jax.tree.leaves(layout.tree(vector)), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(found, value, rtol=2e-5, atol=1e-6)
-    for name, value in (("mu", first), ("nu", second), ("count", 5)):
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), optimizer.of_state(state, name), value)
+    for name, value in (("mu", first), ("nu", second)):
+        moments = layout.tree(optimizer.of_state(state, name))
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), moments, value)
+    assert optimizer.of_state(state, "count") == 5
 
 
 def test_no_gradient_moves_only_what_decays():
     params = {"recurrence": {"A": jnp.ones(3)}, "encoder": {"kernel": jnp.ones(3)}}
-    adamw = optimizer.make(CONFIG, RECURRENCE)
-    zero = jax.tree.map(jnp.zeros_like, params)
-    changes, _ = adamw.update(zero, adamw.init(params), params, rate=jnp.float32(0.1))
-    moved = optax.apply_updates(params, changes)
+    layout = Layout(params, optimizer.groups(CONFIG, RECURRENCE, params))
+    adamw, vector = optimizer.make(CONFIG, layout), layout.vector(params)
+    changes, _ = adamw.update(jnp.zeros_like(vector), adamw.init(vector), vector, rate=jnp.float32(0.1))
+    moved = layout.tree(optax.apply_updates(vector, changes))
     np.testing.assert_array_equal(moved["recurrence"]["A"], 1.0)
     np.testing.assert_allclose(moved["encoder"]["kernel"], 1.0 - 0.1 * 0.3, rtol=1e-6)
 
 
 def test_parts_of_a_state_are_not_parameters_of_the_same_name():
     params = {"recurrence": {"nu": jnp.ones(3), "mu": jnp.ones(2), "count": jnp.ones(1)}}
-    state = optimizer.make(CONFIG, RECURRENCE).init(params)
+    state = optax.scale_by_adam().init(params)
     assert optimizer.of_state(state, "nu") is state.nu
     assert optimizer.of_state(optax.chain(optax.clip(1.0), optax.scale_by_adam()).init(params), "count") == 0
     with pytest.raises(KeyError, match="trace"):
@@ -142,3 +146,20 @@ def test_norms_and_biases_are_a_group_of_their_own_where_they_do_not_decay():
     assert {path: group for path, group in groups.items() if path not in undecayed} == {
         path: group for path, group in usual.items() if path not in undecayed
     }
+
+
+def test_parameters_lie_in_a_vector_group_by_group() -> None:
+    rng = np.random.default_rng(0)
+    tree = {"a": {"x": rng.normal(size=(3, 2)), "y": rng.normal(size=())}, "b": rng.normal(size=4)}
+    tree = jax.tree.map(lambda x: np.asarray(x, np.float32), tree)
+    layout = Layout(tree, {"a": {"x": "regular", "y": "recurrent"}, "b": "recurrent"})
+    vector = layout.vector(tree)
+    assert isinstance(vector, np.ndarray)
+    np.testing.assert_array_equal(vector, [tree["a"]["y"], *tree["b"], *tree["a"]["x"].ravel()])
+    assert layout.segments == {"recurrent": slice(0, 5), "regular": slice(5, 11)}
+    traced = jax.jit(lambda vector: layout.arrays(vector, layout.starts()))(vector)
+    for found in (layout.tree(vector), layout.tree(jnp.asarray(vector)), traced):
+        jax.tree.map(np.testing.assert_array_equal, found, tree)
+    assert layout.tree(vector)["b"].base is not None
+    with pytest.raises(ValueError, match=r"parameter a\.x: expected float32, found bfloat16"):
+        Layout({"a": {"x": jnp.zeros(2, jnp.bfloat16)}}, {"a": {"x": "regular"}})

@@ -82,7 +82,8 @@ def test_gradients_are_those_of_the_last_batch(probed: list[Event], data: Data) 
     gradient = jax.jit(jax.grad(lambda params, stats, batch: compiled._loss(params, stats, batch, key)[0]))
     found = gradient(live.params, live.stats, batch)
     squares = dict.fromkeys(("recurrent", "regular"), 0.0)
-    for group, leaf in zip(jax.tree.leaves(compiled.groups), jax.tree.leaves(found), strict=True):
+    groups = optimizer.groups(run.optim, compiled.model.recurrence, live.params)
+    for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(found), strict=True):
         squares[group] += float(np.sum(np.square(np.asarray(leaf, np.float64))))
     for group, square in squares.items():
         assert history(events)[23, f"gradient/{group}"] == pytest.approx(square**0.5, rel=1e-4)
@@ -93,7 +94,7 @@ def test_effective_steps_and_quantiles_are_those_of_the_parameters(probed: list[
     rate = float(learning_rates(run.optim, 23)[22])
     second = optimizer.of_state(live.moments, "nu")
     steps: dict[str, list[float]] = {"recurrent": [], "regular": []}
-    groups = compiled_for(run, PROBED, data).groups
+    groups = optimizer.groups(run.optim, compiled_for(run, PROBED, data).model.recurrence, live.params)
     for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(second), strict=True):
         for v in np.asarray(leaf, float).ravel().tolist():
             factor = {"recurrent": 0.5, "regular": 1.0}[group]

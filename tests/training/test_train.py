@@ -68,7 +68,8 @@ def test_eigenvalues_are_reported_at_start_and_end(undisturbed: list[Event], dat
     assert undisturbed[1] is found[0]
     assert undisturbed[-2] is found[1]
     last = undisturbed[-1].snapshot  # type: ignore[union-attr]
-    first = of_member(compiled_for(config(), EXECUTION, data).init(np.array([3], np.uint32)), 0)
+    compiled = compiled_for(config(), EXECUTION, data)
+    [first] = compiled.on_host(compiled.init(np.array([3], np.uint32)))
     for event, params in zip(found, (first.params, last.live.params), strict=True):
         (layer,) = event.layers
         assert layer.dtype == np.complex128
@@ -246,7 +247,14 @@ def test_seeds_and_rates_share_compiled_functions(data: Data) -> None:
     for seed, lr in ((0, 0.01), (1, 0.01), (0, 0.02)):
         results.append(list(train(config(seed=seed, lr=lr), EXECUTION, data))[-1])
         compiled = compiled_for(config(), EXECUTION, data)
-        sizes.append((len(_CACHE), compiled.dispatch._cache_size(), compiled.evaluate._cache_size()))
+        sizes.append(
+            (
+                len(_CACHE),
+                compiled.dispatch._cache_size(),
+                compiled.outputs._cache_size(),
+                compiled.scores._cache_size(),
+            )
+        )
     assert sizes == sizes[:1] * 3
     losses = [event.result["val/loss"] for event in results]  # type: ignore[union-attr]
     assert len(set(losses)) == 3
@@ -269,8 +277,8 @@ def test_a_worse_model_later_does_not_replace_the_best(data: Data) -> None:
     ends: Any = (list(train(config(lr=0.5, seed=seed), EXECUTION, data))[-1] for seed in range(1, 9))
     ended = next(end for end in ends if end.snapshot.best_step < 23)
     compiled = compiled_for(config(), EXECUTION, data)
-    best, live = jax.tree.map(lambda leaf: leaf[None], (ended.snapshot.best, ended.snapshot.live))
-    again, last = (evaluate(compiled, of, data.test, 8, data.metrics)[0].scores for of in (best, live.evaluated()))
+    both = (compiled.on_device([of]) for of in (ended.snapshot.best, ended.snapshot.live.evaluated()))
+    again, last = (evaluate(compiled, of, data.test, 8, data.metrics)[0].scores for of in both)
     assert ended.result["test/accuracy"] == again["accuracy"]
     assert last["loss"] != again["loss"]
 
@@ -341,8 +349,8 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
     """Batches of 8 over 21 examples, and all at once give the same mean."""
     run = config()
     compiled = compiled_for(run, EXECUTION, data)
-    state = compiled.init(np.zeros(1, np.uint32))
-    live, best = of_member(state, 0), state.evaluated()
+    [live] = compiled.on_host(compiled.init(np.zeros(1, np.uint32)))
+    best = compiled.on_device([live.evaluated()])
     values = [evaluate(compiled, best, data.validation, batch, data.metrics)[0].scores for batch in (8, 21)]
     model = compiled.model
     split = data.validation
@@ -363,7 +371,7 @@ def test_moments_follow_the_schedule(data: Data) -> None:
     compiled = compiled_for(run, EXECUTION, data)
     live = of_member(compiled.init(np.array([run.seed], np.uint32)), 0)
     params, stats, moments = live.params, live.stats, live.moments
-    model, adamw = compiled.model, optimizer.make(run.optim, compiled.model.recurrence)
+    model, layout, adamw = compiled.model, compiled.layout, optimizer.make(run.optim, compiled.layout)
     rates = learning_rates(run.optim, 23)
     batches = feed.Batches(run.seed, 8, 50)
     split = data.train
@@ -371,7 +379,7 @@ def test_moments_follow_the_schedule(data: Data) -> None:
     def loss(params, stats, step, index):
         key = jax.random.fold_in(stream(np.uint32(run.seed), "dropout"), step)
         inputs, lengths, labels = (jnp.asarray(of)[index] for of in (split.inputs, split.lengths, split.labels))
-        logits, stats = model.apply(params, stats, inputs, lengths, train=True, key=key)
+        logits, stats = model.apply(layout.tree(params), stats, inputs, lengths, train=True, key=key)
         log_p = jax.nn.log_softmax(logits)
         return -log_p[np.arange(8), labels.astype(int)].mean(), stats
 
@@ -385,7 +393,7 @@ def test_moments_follow_the_schedule(data: Data) -> None:
         stats, (params, moments) = by_hand(params, stats, moments, np.int32(step), batches(step), rates[step])
     reached = next(event for event in train(run, EXECUTION, data) if isinstance(event, Reached)).snapshot()
     assert reached.step == 4
-    for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(reached.live.params), strict=True):
+    for ours, theirs in zip(jax.tree.leaves(layout.tree(params)), jax.tree.leaves(reached.live.params), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
 
 
@@ -403,7 +411,7 @@ def test_an_optimiser_starts_from_the_state_that_it_asks_for(data: Data, monkeyp
     def by_hand(state, index):
         key = jax.random.fold_in(stream(np.uint32(3), "dropout"), state.step)
         batch = jax.tree.map(lambda array: jnp.asarray(array)[index], feed.to_devices(data.train, None))
-        loss = jax.grad(lambda params: compiled._loss(params, state.stats, batch, key), has_aux=True)
+        loss = jax.grad(lambda of: compiled._loss(compiled.layout.tree(of), state.stats, batch, key), has_aux=True)
         grads, (stats, *_) = loss(state.params)
         changes, moments = free.update(grads, state.moments, state.params)
         params = optax.apply_updates(state.params, changes)
@@ -413,7 +421,8 @@ def test_an_optimiser_starts_from_the_state_that_it_asks_for(data: Data, monkeyp
     for step in range(4):
         wanted = by_hand(wanted, batches(step))
     reached = next(event for event in train(run, EXECUTION, data) if isinstance(event, Reached)).snapshot()
-    for ours, theirs in zip(jax.tree.leaves(wanted.moments), jax.tree.leaves(reached.live.moments), strict=True):
+    moments = compiled.named(wanted).moments
+    for ours, theirs in zip(jax.tree.leaves(moments), jax.tree.leaves(reached.live.moments), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
 
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from lrurun.config.schema import ModelConfig
@@ -121,7 +120,8 @@ class Model:
         """
         network = self._merged(params, stats)
         logits, norms = network(inputs, lengths, train=False, positions=positions, counted=counted)
-        return logits, jnp.stack(norms)
+        assert norms is not None  # because of `counted`
+        return logits, norms
 
     def count(self, params: Tree) -> int:
         """Number of trained scalars."""
