@@ -68,6 +68,8 @@ except ImportError:  # their names in release 1.0
 order = json.loads(sys.argv[1])
 plan = planning.make(order["task"], ladder=order["ladder"], profile=order["profile"], sets=order["sets"])
 rungs = [rung for rung in plan.rungs if not order["rungs"] or rung.name in order["rungs"]]
+if not rungs:
+    sys.exit(f"ladder {order['ladder']}: --rung names none of {', '.join(rung.name for rung in plan.rungs)}")
 (threads,) = {rung.execution.threads for rung in rungs}
 assert "jax" not in sys.modules
 os.environ.update(worker_environment(threads))
@@ -248,7 +250,8 @@ class Side:
             output.seek(0)
             errors.seek(0)
             if process.returncode:
-                sys.exit(f"{' '.join(words)[:200]}: exit {process.returncode}\n{errors.read().decode()[-4000:]}")
+                shown = " ".join(word for word in words if "\n" not in word)  # not the scripts above
+                sys.exit(f"{self.python} {shown}: exit {process.returncode}\n{errors.read().decode()[-4000:]}")
             megabytes = usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
             return Figure(usage.ru_utime + usage.ru_stime, seconds, megabytes), output.read().decode()
 
@@ -423,9 +426,9 @@ def main() -> None:
                 for name, side in sides.items():
                     for line, figure in side.measure(row):
                         found.setdefault(line, {OLD: [], NEW: []})[name].append(figure)
-            print(f"round {count + 1} of {options.rounds}", file=sys.stderr)
-            if options.json:  # what was measured is kept if a later round fails
-                options.json.write_text(json.dumps(document(found, options.commit, versions), indent=1))
+                print(f"round {count + 1} of {options.rounds}: {row}", file=sys.stderr)
+                if options.json:  # what was measured is kept if a later row fails
+                    options.json.write_text(json.dumps(document(found, options.commit, versions), indent=1))
     print(table(found))
 
 
