@@ -34,10 +34,10 @@ def _processed(
     if parameter.required and (value is None or value == ()):
         return by_typer(context, value)
     try:
-        if is_list:
-            value = [of_one(each) for each in value or ()]
-        elif value is not None:
-            value = of_one(value)
+        if value is None:
+            value = () if is_list else None
+        else:
+            value = [of_one(each) for each in value] if is_list else of_one(value)
     except _Unknown:
         return by_typer(context, value)
     return value if parameter.callback is None else parameter.callback(context, parameter, value)
