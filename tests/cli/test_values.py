@@ -30,7 +30,7 @@ LINES = (
 
 @pytest.mark.parametrize("line", LINES)
 def test_values_are_those_of_typer(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def values() -> tuple[Any, ...]:
+    def values() -> list[dict[str, Any]]:
         cli.make_command.cache_clear()
         words = ["--ledger", "a.db", "--load", "a.py", "-q", "-q", *shlex.split(line)]
         command = cli.make_command()
@@ -41,7 +41,8 @@ def test_values_are_those_of_typer(line: str, monkeypatch: pytest.MonkeyPatch) -
             command = command.commands[name]
             context = command.make_context(name, rest, parent=context)
             found.append(context.params)
-        return tuple(found)
+        # Typer gives lists or tuples, and a list to the command.
+        return [{n: list(v) if isinstance(v, tuple) else v for n, v in params.items()} for params in found]
 
     ours = values()
     monkeypatch.setattr(cli, "convert_without_typer", lambda command, context: None)
