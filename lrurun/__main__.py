@@ -11,7 +11,7 @@ from lrurun.errors import LrurunError
 def main(argv: list[str] | None = None) -> None:
     """Runs one command and exits with its code."""
     # Most commands end before there is any garbage; looking for it takes a fifth of their time.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
     code = run(sys.argv[1:] if argv is None else argv)
     gc.freeze()  # or Python searches everything that was imported once more as it exits
     sys.exit(code)

@@ -9,7 +9,6 @@ import json
 import math
 import operator
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
@@ -50,6 +49,8 @@ def load_toml(path: Path) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> dict[str, Any]:
     """The table of a TOML text, cached: ladders and recipes name others, so that a command reads a file many times."""
+    import tomllib  # which lists of runs do not need
+
     table = tomllib.loads(text)
     _check_depth(table)
     return table

@@ -6,10 +6,8 @@ import contextlib
 import fcntl
 import glob
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 MANY = 100
@@ -49,7 +47,7 @@ def atomic(target: Path, temporary: Path | None = None) -> Iterator[Path]:
     Raises:
         OSError: it cannot be made or renamed.
     """
-    partial = temporary or target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    partial = temporary or target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
     try:
         yield partial
         partial.replace(target)
@@ -83,6 +81,8 @@ def _empty(folder: str) -> list[OSError]:
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
         entries = list(found)
     if len(entries) > MANY:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(_THREADS) as pool:  # an exception here cancels what has not begun
             removed = list(pool.map(_remove_entry, entries))
     else:

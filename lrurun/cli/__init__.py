@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.cli.arguments import options_of, with_json
+from lrurun.cli.values import convert_without_typer
 from lrurun.paths import Places, note_place_options, places
 from lrurun.version import VERSION
 
@@ -73,6 +74,10 @@ COMMANDS = {name: where for group in GROUPS.values() for name, where in group.it
 class Overview(typer.core.TyperGroup):
     """The command `lrurun`, whose help is one screen; with -v it also explains global options and exit codes."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        convert_without_typer(self, ctx)
+        return super().parse_args(ctx, args)
+
     def format_help(self, context: Any, formatter: Any) -> None:
         if {"-v", "--verbose"}.intersection(context.obj or ()):
             super().format_help(context, formatter)
@@ -104,6 +109,7 @@ class Command(typer.core.TyperCommand):
     """A command, which takes `--format json` for `--json` where it has this option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        convert_without_typer(self, ctx)
         return super().parse_args(ctx, with_json(args, options_of(self)))
 
 

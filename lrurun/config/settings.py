@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -58,6 +57,8 @@ def split_set(text: str, example: str) -> tuple[str, Any]:
     Raises:
         UsageError: no `=`, or no name.
     """
+    import tomllib
+
     name, equals, value = text.partition("=")
     name = name.strip()
     if not equals or not name:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 
 _TINY = sys.float_info.min
@@ -34,7 +34,8 @@ def t_limit(tail: float, df: float) -> float:
     normal = -NormalDist().inv_cdf(tail)
     if math.isinf(df):
         return normal
-    return _root(lambda t: math.log(tail / t_above(t, df)), *_bracket(lambda t: t_above(t, df) > tail, normal))
+    above = cache(lambda t: t_above(t, df))  # the ends of the bracket are asked for twice
+    return _root(lambda t: math.log(tail / above(t)), *_bracket(lambda t: above(t) > tail, normal))
 
 
 def beta_limit(share: float, a: float, b: float) -> float:
@@ -60,6 +61,7 @@ def noncentrality(share: float, t: float, df: float) -> float:
             log_s += direction
     total = sum(weight for _, weight in points)
 
+    @cache
     def below(shift: float) -> float:
         return sum(weight * math.erfc((shift - ts) / math.sqrt(2)) for ts, weight in points) / (2 * total)
 

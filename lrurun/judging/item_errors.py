@@ -18,16 +18,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
-from numpy.typing import NDArray
 
 from lrurun import floats
 from lrurun.judging import distributions
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 _LOGISTIC = math.sqrt(3) / math.pi
 """The scale of a logistic distribution of variance 1."""

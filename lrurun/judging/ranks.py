@@ -14,12 +14,16 @@ import json
 import math
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lrurun.judging import distributions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 DRAWS = 20_000
 """Permutations that are drawn where no table applies."""
@@ -31,8 +35,6 @@ _TABLE = Path(__file__).with_name("brunner_munzel.json")
 """P(|W| >= w) without ties for 12 and 20 values a side, written by `benchmarks/rank_table.py`."""
 LEVEL = 0.95
 """The level of intervals and bounds: each is for its comparison alone."""
-
-Array = NDArray[np.float64]
 
 
 class Improvement(NamedTuple):

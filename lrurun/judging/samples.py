@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -11,9 +12,12 @@ from msgspec import Struct
 from lrurun.data.metric import Metric
 from lrurun.items import ItemResults, TestSet
 from lrurun.judging import item_errors, rounding, statistics
-from lrurun.judging.item_errors import Array, ItemSpread
+from lrurun.judging.item_errors import ItemSpread
 from lrurun.judging.rung_runs import Result
 from lrurun.judging.statistics import Estimate
+
+if TYPE_CHECKING:
+    from lrurun.judging.item_errors import Array
 
 _ACCIDENTAL = 3
 """A score that is further above chance than this many standard errors of the test set is no accident [ours]: of models

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Struct, structs
 
-from lrurun.config import imported, metric_names, programs
+from lrurun.config import metric_names
 from lrurun.data import tasks
 from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 
@@ -228,6 +228,8 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> dict[str, ScoreForm
 
 def _metric_of(recipe: Mapping[str, Any]) -> Metric:
     """The metric that a recorded recipe of a program or an import declares."""
+    from lrurun.config import imported, programs
+
     if "import" in recipe:
         return imported.metric_of(msgspec.convert(recipe["import"], imported.ImportTable))
     return programs.metric_of(msgspec.convert(recipe["program"], programs.ProgramTable))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, pairwise
@@ -178,7 +177,7 @@ def collect_sweep(ledger: Ledger, ladders: Sequence[LadderInstance]) -> SweepPro
     instances = tuple(collect(ledger, ladder) for ladder in ladders)
     counts, work = ledger.work_of_several([ladder.key for ladder in ladders])
     speeds = [rung.speed for progress in instances for rung in progress.rungs if rung.speed is not None]
-    usual = statistics.median(speeds) if speeds else None
+    usual = _median(speeds)
     return SweepProgress(
         instances=instances, counts=dict.fromkeys(STATES, 0) | counts, eta_seconds=work.duration(usual)
     )
@@ -597,7 +596,12 @@ def _member(run: Run, key: str) -> tuple[str, str, int]:
 
 
 def _median_speed(summaries: list[StateSummary]) -> float | None:
-    speeds = list(chain.from_iterable(summary.speeds for summary in summaries))
+    return _median(list(chain.from_iterable(summary.speeds for summary in summaries)))
+
+
+def _median(speeds: Sequence[float]) -> float | None:
+    import statistics  # whose fractions and random numbers take long to import
+
     return statistics.median(speeds) if speeds else None
 
 

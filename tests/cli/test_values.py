@@ -1,0 +1,58 @@
+"""The values of options and arguments: those that Typer would make, without what it needs for it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun import cli
+
+LINES = (
+    "runs",
+    "runs --limit 20 --where seed<3 --by rung,seed --by task",
+    "status",
+    "report npDigits --set optim.lr=0.1 --rung tanh --rung gamma-norm --detect 0.5 --out a.md",
+    "report --tables claims --format csv",
+    "ladder npDigits --seeds 3 --jobs 2 --time-limit 1h --sweep optim.lr=0.1,0.2 --detach",
+    "show abc --log -f",
+    "show",
+    "mark abc def --tag one --tag two --note text",
+    "verify abc def",
+    "data import mine --inputs x.npy --labels y.npy --tokens --test 0.2 --seed 3",
+    "plot npDigits --width page --no-differences --out a.png",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_values_are_those_of_typer(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def values() -> list[dict[str, Any]]:
+        cli.make_command.cache_clear()
+        words = ["--ledger", "a.db", "--load", "a.py", "-q", "-q", *shlex.split(line)]
+        command = cli.make_command()
+        context = command.make_context("lrurun", words, obj=[])
+        found = [context.params]
+        while hasattr(command, "commands"):
+            name, *rest = [*context._protected_args, *context.args]
+            command = command.commands[name]
+            context = command.make_context(name, rest, parent=context)
+            found.append(context.params)
+        # Typer gives lists or tuples, and a list to the command.
+        return [{n: list(v) if isinstance(v, tuple) else v for n, v in params.items()} for params in found]
+
+    ours = values()
+    monkeypatch.setattr(cli, "convert_without_typer", lambda command, context: None)
+    assert ours == values()
+    cli.make_command.cache_clear()
+
+
+@pytest.mark.parametrize("line", ["runs --limit 3", "status", "report npDigits", "--version"])
+def test_commands_that_read_need_no_pydantic(line: str, tmp_path: Path) -> None:
+    script = "import sys; from lrurun.__main__ import run; run(sys.argv[1:]); print('pydantic' in sys.modules)"
+    words = [sys.executable, "-c", script, "--ledger", str(tmp_path / "a.db"), *shlex.split(line)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
