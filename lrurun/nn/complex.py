@@ -84,6 +84,38 @@ class Complex:
         return numbers
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Complex numbers in one array (..., 2N): N real parts, then N imaginary parts.
+
+    Dense products with complex matrices are then one product each, which is faster than two of half the size.
+    """
+
+    parts: Array
+
+    @classmethod
+    def of(cls, z: Complex, axis: int = -1) -> Packed:
+        """Pack the numbers of `z`, real and imaginary parts one after the other along an axis."""
+        return cls(jnp.concatenate([z.real, z.imag], axis))
+
+    @property
+    def numbers(self) -> Complex:
+        """The numbers as `Complex`, (..., N)."""
+        count = self.parts.shape[-1] // 2
+        return Complex(self.parts[..., :count], self.parts[..., count:])
+
+    def __add__(self, other: Packed) -> Packed:
+        return Packed(self.parts + other.parts)
+
+    def __mul__(self, other: Packed) -> Packed:
+        return Packed.of(self.numbers * other.numbers)
+
+    def conj(self) -> Packed:
+        """The complex conjugates."""
+        return Packed.of(self.numbers.conj())
+
+
 def _aligned(a: Complex, b: Any) -> tuple[Complex, Any]:
     """Two arrays with the rank of the one with more axes; a Python number stays as it is."""
     if isinstance(b, float | int):

@@ -11,6 +11,7 @@ from lrurun.config.recurrences.rg_lru import RGLRUSettings
 from lrurun.config.schema import OptimConfig
 from lrurun.nn.convolution.short import short, short_state, short_step
 from lrurun.nn.network import EPSILON, Model
+from lrurun.nn.network.layers import BatchNorm
 from lrurun.nn.network.switch import Switch
 from lrurun.training import optimizer
 from tests.harness.networks import batch, config, features, initial, tokens
@@ -278,3 +279,37 @@ def test_dropout_at_each_position():
     _, _, levels = last_dropped(dropout=0.25, dropout_mask="position")
     assert max(levels) == 2**3  # fewer where two positions have the same value
     assert min(levels) > 2
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_of_batch_norm(masked):
+    """Of outputs and statistics, against finite differences of the definition in double precision."""
+    random = np.random.default_rng(0)
+    x, g = random.normal(3.0, 2.0, (5, 2, 3)), random.normal(size=(5, 2, 3))
+    scale, bias, of_mean, of_var = random.normal(size=(4, 3))
+    mask = np.arange(5)[:, None] < np.array([5, 2]) if masked else None
+
+    def total(x, scale, bias):
+        real = x[mask] if masked else x.reshape(-1, 3)
+        mean, var = real.mean(0), real.var(0)
+        y = (x - mean) / np.sqrt(var + EPSILON) * scale + bias
+        return np.sum(y * g) + 0.25 * np.sum(mean * of_mean + var * of_var)
+
+    def ours(x, scale, bias):
+        norm = BatchNorm(3, momentum=0.75)
+        norm.scale[...], norm.bias[...] = scale, bias
+        y = norm(x, None if mask is None else jnp.asarray(mask), True)
+        return jnp.sum(y * g) + jnp.sum(norm.mean[...] * of_mean + norm.var[...] * of_var)
+
+    arguments = (x, scale, bias)
+    found = jax.jit(jax.grad(ours, argnums=(0, 1, 2)))(*(jnp.asarray(array, jnp.float32) for array in arguments))
+    for i, argument in enumerate(arguments):
+        wanted = np.zeros(argument.shape)
+        for index in np.ndindex(argument.shape):
+            sides = []
+            for change in (1e-5, -1e-5):
+                moved = argument.copy()
+                moved[index] += change
+                sides.append(total(*arguments[:i], moved, *arguments[i + 1 :]))
+            wanted[index] = (sides[0] - sides[1]) / 2e-5
+        np.testing.assert_allclose(found[i], wanted, rtol=1e-4, atol=2e-5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lrurun.nn.blocks import Blocks, Columns
-from lrurun.nn.complex import Complex
+from lrurun.nn.complex import Complex, Packed
 from lrurun.nn.products import product
 from lrurun.nn.scan import chunk_count, linear_scan, resolve, split
 from lrurun.nn.scan.in_place import scan_in_place
@@ -22,6 +22,7 @@ def single(z, real=False):
 
 
 def whole(z):
+    z = z.numbers if isinstance(z, Packed) else z
     return z.numpy() if isinstance(z, Complex) else np.asarray(z)
 
 
@@ -69,8 +70,9 @@ def with_gradients(scan):
     return jax.jit(run)
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("shape", [(37, 3, 5), pytest.param((48, 1, 2), marks=pytest.mark.slow), (1, 3, 1)], ids=str)
-def test_values_and_gradients(strict, shape):
+def test_values_and_gradients(strict, shape, packed):
     """With an initial state; lengths that nothing divides, and one that chunks do; and one step."""
     lam, v, initial, g = problem(shape[0], batch=shape[1], states=shape[2])
 
@@ -83,7 +85,8 @@ def test_values_and_gradients(strict, shape):
                 found[backend, reverse] = with_gradients(lambda a, b, x, s=scan: s(a, b, initial=x))(g, lam, v, initial)
         return found, {backend: linear_scan(lam, v, backend=backend) for backend in BACKENDS}
 
-    scanned, from_zero = run(*map(single, (g, lam, v, initial)))
+    numbers = [Packed.of(single(z)) if packed else single(z) for z in (g, lam, v, initial)]
+    scanned, from_zero = run(*numbers)
     for (_, reverse), found in scanned.items():
         wanted = reference(lam, v, initial, g, reverse)
         for one, two, error in zip(found, wanted, (2e-6, 1e-5, 2e-6, 2e-6), strict=True):
@@ -266,6 +269,7 @@ def test_refuses_what_does_not_fit():
         (v.real[:2], v.real, {}, "^a must be"),
         (lam.real, v, {}, "^a and b must be both real or both Complex"),
         (lam, v.real, {}, "^a and b must be both real or both Complex"),
+        (v.real[0, 0], Packed(v.real), {}, "^a and b must be both real or both Complex"),
         (lam, v, {"initial": single(np.zeros((1, 5)))}, r"^initial must be \(3, 5\), found \[\(1, 5\)\]"),
         (lam, v, {"reset": reset}, "^reset must be"),
         (v, v, {"reset": reset[:2]}, "^reset must be"),

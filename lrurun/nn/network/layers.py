@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -114,32 +115,77 @@ class BatchNorm(nnx.Module):
 
     def __call__(self, x: Features, mask: Mask | None, train: bool) -> Features:
         if train:
-            mean, var = self._moments(x, mask)
+            y, mean, var = _normalized(x, self.scale[...], self.bias[...], mask)
             kept, new = self.momentum, 1.0 - self.momentum
             self.mean[...] = kept * self.mean[...] + new * mean
             self.var[...] = kept * self.var[...] + new * var
             self.weight[...] = kept * self.weight[...] + new
-        else:
-            weight = self.weight[...]
-            seen = weight > 0.0
-            divisor = jnp.where(seen, weight, 1.0)
-            mean, var = self.mean[...] / divisor, jnp.where(seen, self.var[...] / divisor, 1.0)
-        factor = self.scale[...] * jax.lax.rsqrt(var + EPSILON)
-        return (x - expand(mean, x.ndim)) * expand(factor, x.ndim) + expand(self.bias[...], x.ndim)
+            return y
+        weight = self.weight[...]
+        seen = weight > 0.0
+        divisor = jnp.where(seen, weight, 1.0)
+        mean, var = self.mean[...] / divisor, jnp.where(seen, self.var[...] / divisor, 1.0)
+        return _affine(x, mean, self.scale[...] * jax.lax.rsqrt(var + EPSILON), self.bias[...])
 
-    @staticmethod
-    def _moments(x: Features, mask: Mask | None) -> tuple[Array, Array]:
-        """Mean and biased variance, (H,) each."""
-        leading = tuple(range(x.ndim - 1))
-        if mask is None:
-            mean = jnp.mean(x, axis=leading)
-            # the derivative of the variance by the mean is zero: leaving it out changes only the cost
-            return mean, jnp.mean(jnp.square(x - expand(jax.lax.stop_gradient(mean), x.ndim)), axis=leading)
-        count = jnp.maximum(jnp.sum(mask, dtype=x.dtype), 1.0)
-        real = mask[..., None]
-        mean = jnp.sum(jnp.where(real, x, 0.0), axis=leading) / count
-        centred = jnp.where(real, x - expand(jax.lax.stop_gradient(mean), x.ndim), 0.0)
-        return mean, jnp.sum(jnp.square(centred), axis=leading) / count
+
+def _affine(x: Features, centre: Array, factor: Array, offset: Array) -> Features:
+    """(x - centre) * factor + offset, of (H,) numbers each."""
+    return (x - expand(centre, x.ndim)) * expand(factor, x.ndim) + expand(offset, x.ndim)
+
+
+@jax.custom_vjp
+def _normalized(x: Features, scale: Array, bias: Array, mask: Mask | None) -> tuple[Features, Array, Array]:
+    """Batch norm of `x`, and the mean and the biased variance (H,) of its real positions.
+
+    The gradient needs two sums over `x` and its cotangent, and one pass for the gradient of `x`: autodiff takes a third
+    sum and keeps two arrays more.
+    """
+    return _normalized_forward(x, scale, bias, mask)[0]
+
+
+_KeptByNorm = tuple[Features, Array, Array, Array, Mask | None]
+
+
+def _normalized_forward(
+    x: Features, scale: Array, bias: Array, mask: Mask | None
+) -> tuple[tuple[Features, Array, Array], _KeptByNorm]:
+    mean = _mean(x, mask)
+    var = _mean(jnp.square(x - expand(mean, x.ndim)), mask)
+    rate = jax.lax.rsqrt(var + EPSILON)
+    return (_affine(x, mean, scale * rate, bias), mean, var), (x, mean, rate, scale, mask)
+
+
+def _normalized_backward(
+    kept: _KeptByNorm, cotangents: tuple[Features, Array, Array]
+) -> tuple[Features, Array, Array, None]:
+    x, mean, rate, scale, mask = kept
+    g, of_mean, of_var = cotangents
+    leading = tuple(range(x.ndim - 1))
+    of_bias = jnp.sum(g, axis=leading)
+    of_scale = rate * jnp.sum(g * (x - expand(mean, x.ndim)), axis=leading)
+    factor, count = scale * rate, _count(x, mask)
+    # every real position has its share in the mean and in the variance; the variance does not depend on the mean
+    offset = (of_mean - factor * of_bias) / count
+    slope = (2.0 * of_var - factor * rate * of_scale) / count
+    shared = _affine(x, mean, slope, offset)
+    shared = shared if mask is None else jnp.where(mask[..., None], shared, 0.0)
+    return g * expand(factor, x.ndim) + shared, of_scale, of_bias, None
+
+
+_normalized.defvjp(_normalized_forward, _normalized_backward)
+
+
+def _count(x: Features, mask: Mask | None) -> Array:
+    """The number () of real positions, at least 1."""
+    if mask is None:
+        return jnp.float32(math.prod(x.shape[:-1]))
+    return jnp.maximum(jnp.sum(mask, dtype=x.dtype), 1.0)
+
+
+def _mean(x: Features, mask: Mask | None) -> Array:
+    """The mean (H,) over real positions."""
+    real = x if mask is None else jnp.where(mask[..., None], x, 0.0)
+    return jnp.sum(real, axis=range(x.ndim - 1)) / _count(x, mask)
 
 
 class LayerNorm(nnx.Module):

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Features, Mask, StateNorms, StepFeatures, expand
-from lrurun.nn.complex import Complex, zeros
+from lrurun.nn.complex import Complex, Packed, zeros
 from lrurun.nn.recurrences.base import Params, Recurrence, complex_parameter
 from lrurun.nn.recurrences.parametrizations import Parametrization, parametrization, per_state
 from lrurun.nn.sampling import normals
@@ -81,10 +81,11 @@ class Diagonal(Recurrence):
         lam, B, C, D = self.system(params)
         y = expand(D, u.ndim) * u
         # Zero input and zero state stay zero, so the backward direction starts at the last real position.
-        v = self.product(u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0), B)
+        v = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
+        v = Packed(self.product(v, Packed.of(B, axis=0).parts))
         for C_way, reverse in zip(C, (False, True), strict=False):
-            x = linear_scan(lam, v, reverse=reverse, backend=self.backend)
-            y = y + self.product(x.real, C_way.real) - self.product(x.imag, C_way.imag)  # Re(C x)
+            x = linear_scan(Packed.of(lam), v, reverse=reverse, backend=self.backend)
+            y = y + self.product(x.parts, Packed.of(C_way.conj()).parts)  # Re(C x)
         return y
 
     def step(self, params: Params, state: Complex, u: StepFeatures) -> tuple[Complex, StepFeatures]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lrurun.nn.axes import Array
-from lrurun.nn.complex import Complex
+from lrurun.nn.complex import Complex, Packed
 from lrurun.nn.scan import associative, chunked, sequential
 from lrurun.nn.scan.affine import Affine, Numbers, aligned, chain, take, varies, zeros
 
@@ -60,8 +60,9 @@ def linear_scan(
 ) -> Numbers:
     """All states of x_k = a_k x_(k-1) + b_k (Orvieto et al. 2023, eq. 7, with lambda for a).
 
-    Numbers are `Complex`, real arrays, or others as `affine.Numbers` describes. `b` is (T, B, N), time first; `a` is
-    (N,), the same at every step, or (T, B, N); `initial`, the state before the first step, is (B, N), zero if None.
+    Numbers are `Complex`, real arrays, or others as `affine.Numbers` describes; the last axis of `Packed` numbers is
+    2N. `b` is (T, B, N), time first; `a` is (N,), the same at every step, or (T, B, N); `initial`, the state before the
+    first step, is (B, N), zero if None.
     Returns (T, B, N). With `reverse`, for a constant `a`, x_k = a x_(k+1) + b_k, and `initial` is the state after the
     last step. Where `reset` (T, B) is true the state before is forgotten: an `a` that varies counts as 0 there.
 
@@ -94,8 +95,8 @@ def _check(a: Numbers, b: Numbers, initial: Numbers | None, reverse: bool, reset
     shape = of_b[0]
     if len(of_b) > 1 or len(shape) not in (3, 4) or 0 in shape[:-2]:
         raise ValueError(f"b must be (T, B, N) with T > 0, found {of_b}")
-    if isinstance(a, Complex) is not isinstance(b, Complex):
-        raise ValueError("a and b must be both real or both Complex: of real numbers x make Complex(x, 0.0 * x)")
+    if any(isinstance(a, kind) is not isinstance(b, kind) for kind in (Complex, Packed)):
+        raise ValueError("a and b must be both real or both Complex or Packed: of reals x make Complex(x, 0.0 * x)")
     if of_a not in ([shape], [shape[-1:]]):
         raise ValueError(f"a must be {shape[-1:]}, or {shape} as b, found {of_a}")
     if of_initial not in ([], [shape[-2:]]):

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from lrurun.nn.axes import expand
 
 Numbers = Any
-"""Real arrays, `Complex` numbers, or others with `*`, `+` and `conj()`, the conjugate transpose: one number or block
-for each position of the state. Time is the first axis."""
+"""Real arrays, `Complex` or `Packed` numbers, or others with `*`, `+` and `conj()`, the conjugate transpose: one number
+or block for each position of the state. Time is the first axis."""
 
 
 class Affine(NamedTuple):
