@@ -22,6 +22,7 @@ from lrurun.data.metric import Accuracy, Metric
 from lrurun.data.on_device import fixed_generator, stream, training_batch
 from lrurun.data.task import Data, Sampler, Spec
 from lrurun.nn.devices import shared_by
+from lrurun.nn.draws import Parts
 from lrurun.nn.network import Model
 from lrurun.training import COMPILED_KEPT, optimizer
 from lrurun.training.objective import Objective
@@ -106,14 +107,15 @@ class Compiled:
         self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
         self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
         self.optimizer = optimizer.make(config.optim, self.model.recurrence)
-        self.abstract = jax.eval_shape(self._initial, jnp.uint32(0))
+        self.initial = Parts(self._initial, jax.ShapeDtypeStruct((), jnp.uint32))
+        self.abstract = self.initial.shapes
         """Shapes and dtypes of the state of one run."""
         self.groups = optimizer.groups(config.optim, self.model.recurrence, self.abstract.params)
         self.parameters = self.model.count(self.abstract.params)
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
         index = everywhere if sampler is not None else self.placement.batch(axis=2)
-        self._init = jax.jit(partial(over_members, self._initial))
+        self._init = jax.jit(partial(over_members, self.initial.compute))
         self.dispatch = jax.jit(
             self._dispatch,
             donate_argnums=0,
@@ -128,11 +130,15 @@ class Compiled:
         self.keep = jax.jit(_keep, in_shardings=everywhere, out_shardings=everywhere)
 
     def init(self, seeds: np.ndarray) -> TrainState:
-        """The states before the first step, for `seeds` (members,)."""
+        """The states before the first step, for `seeds` (members,); the host has them on their way to the devices."""
         move = self.model.recurrence.init_on_cpu and jax.default_backend() != "cpu"
         with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
-            states = self._init(seeds)
-        placed: TrainState = jax.device_put(jax.device_get(states) if move else states, self.placement.everywhere)
+            drawn = jax.tree.map(lambda *arrays: np.stack(arrays), *[self.initial.draw([seed]) for seed in seeds])
+            computed = jax.device_get(self._init(drawn))
+        states = [self.initial.arrange(*of_member((drawn, computed), number)) for number in range(len(seeds))]
+        placed: TrainState = jax.device_put(
+            jax.tree.map(lambda *leaves: np.stack(leaves), *states), self.placement.everywhere
+        )
         return placed
 
     def _initial(self, seed: jax.Array) -> TrainState:
