@@ -6,16 +6,20 @@ The arrays of a layer are sampled together, because the generator is slow to com
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lrurun.nn.axes import Array
+from lrurun.nn.draws import shared
 
 _CUT: Final = 2.0
+_VECTOR: Final = 16
+"""The largest number of entries that a processor computes at once."""
 _WITHIN: Final = math.erf(_CUT / math.sqrt(2.0))
 """The probability that a standard normal lies within the cut."""
 
@@ -27,13 +31,17 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 def normals(key: Array, shapes: Shapes, variances: Mapping[str, float]) -> dict[str, Array]:
     """Independent normal entries with mean 0 and the variance of their name, float32."""
-    pool = jax.random.normal(key, (_size(shapes),), jnp.float32)
-    return {name: array * variances[name] ** 0.5 for name, array in _split(pool, shapes).items()}
+    return _pieces(_normal, key, shapes, {name: variances[name] ** 0.5 for name in shapes})
 
 
-def truncated_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
-    """Independent normal entries, truncated at two standard deviations and rescaled to variance 1, float32."""
-    return _split(jax.random.truncated_normal(key, -_CUT, _CUT, (_size(shapes),), jnp.float32) / TRUNCATED, shapes)
+def truncated_normals(
+    key: Array, shapes: Shapes, scales: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, Array]:
+    """Independent normal entries, truncated at two standard deviations and rescaled to variance 1, float32.
+
+    Those with a scale are multiplied by it.
+    """
+    return _pieces(_truncated_normal, key, shapes, {name: scales.get(name, 1.0) for name in shapes})
 
 
 def truncated(z: Array) -> Array:
@@ -45,12 +53,60 @@ def truncated(z: Array) -> Array:
     return jnp.clip(root * jax.lax.erf_inv(_WITHIN * jax.lax.erf(z / root)), -_CUT, _CUT)
 
 
-def _size(shapes: Shapes) -> int:
-    return sum(math.prod(shape) for shape in shapes.values())
+def _normal(key: Array, count: int) -> Array:
+    return jax.random.normal(key, (count,), jnp.float32)
 
 
-def _split(pool: Array, shapes: Shapes) -> dict[str, Array]:
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1]
-    return {
-        name: piece.reshape(shape) for piece, (name, shape) in zip(jnp.split(pool, ends), shapes.items(), strict=True)
-    }
+def _truncated_normal(key: Array, count: int) -> Array:
+    return jax.random.truncated_normal(key, -_CUT, _CUT, (count,), jnp.float32) / TRUNCATED
+
+
+class _Pieces(NamedTuple):
+    """The arrays that XLA makes of the entries of one sample."""
+
+    distribution: Callable[[Array, int], Array]
+    shapes: tuple[tuple[int, ...], ...]
+    scales: tuple[float, ...]
+
+    def __call__(self, key: Array) -> list[Array]:
+        """Arrays whose rows are no whole number of vectors, scaled; and all other entries (n, _VECTOR) between them.
+
+        XLA may round the last entries of a row otherwise than its vectors, so that an array of the first kind keeps its
+        shape and its scale here. For the same reason there are at least two arrays: then XLA computes the logarithm in
+        the sample first and by itself, as it does in a program that has all arrays of a model.
+        """
+        sizes = [math.prod(shape) for shape in self.shapes]
+        pool, start, arrays = self.distribution(key, sum(sizes)), 0, []
+        for whole, group in groupby(
+            zip(self.shapes, sizes, self.scales, strict=True), lambda one: not one[0][-1] % _VECTOR
+        ):
+            if whole:
+                size = sum(size for _, size, _ in group)
+                arrays.append(pool[start : start + size].reshape(-1, _VECTOR))
+                start += size
+            else:
+                for shape, size, scale in group:
+                    arrays.append(pool[start : start + size].reshape(shape) * scale)
+                    start += size
+        return arrays if len(arrays) > 1 else [*arrays, pool[:_VECTOR]]
+
+
+def _pieces(
+    distribution: Callable[[Array, int], Array], key: Array, shapes: Shapes, scales: Mapping[str, float]
+) -> dict[str, Array]:
+    """Arrays of `shapes` from one sample, multiplied by `scales`."""
+    if len(shapes) == 1:
+        # in the program that scales it, where XLA makes one constant of two
+        ((name, shape),) = shapes.items()
+        return {name: distribution(key, math.prod(shape)).reshape(shape) * scales[name]}
+    made = iter(shared(_Pieces(distribution, tuple(shapes.values()), tuple(scales[name] for name in shapes)), key))
+    arrays = {}
+    for whole, group in groupby(shapes.items(), lambda one: not one[1][-1] % _VECTOR):
+        start, entries = 0, next(made).ravel() if whole else None
+        for name, shape in group:
+            if entries is None:
+                arrays[name] = next(made)
+            else:
+                arrays[name] = entries[start : start + math.prod(shape)].reshape(shape) * scales[name]
+                start += math.prod(shape)
+    return arrays

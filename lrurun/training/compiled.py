@@ -22,6 +22,7 @@ from lrurun.data.metric import Accuracy, Metric
 from lrurun.data.on_device import fixed_generator, stream, training_batch
 from lrurun.data.task import Data, Sampler, Spec
 from lrurun.nn.devices import shared_by
+from lrurun.nn.draws import Parts
 from lrurun.nn.network import Model
 from lrurun.training import COMPILED_KEPT, optimizer
 from lrurun.training.layout import Layout, Starts
@@ -106,10 +107,11 @@ class Compiled:
         self.drops = config.model.dropout > 0
         self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
         self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
-        params, _ = self.model.shapes
+        self.initial = Parts(lambda seed: self.model.init(stream(seed, "init")), jax.ShapeDtypeStruct((), jnp.uint32))
+        params, stats = self.initial.shapes
         self.layout = Layout(params, optimizer.groups(config.optim, self.model.recurrence, params))
         self.optimizer = optimizer.make(config.optim, self.layout)
-        self.packed_shapes = jax.eval_shape(self._initial, jnp.uint32(0))
+        self.packed_shapes = jax.eval_shape(self._beginning, jax.ShapeDtypeStruct((self.layout.size,), jnp.float32), stats)
         """Shapes and dtypes of the state of one run on the device."""
         self.abstract: TrainState = jax.eval_shape(self.named, self.packed_shapes)
         """The same on the host and in checkpoints."""
@@ -117,7 +119,7 @@ class Compiled:
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
         index = everywhere if sampler is not None else self.placement.batch(axis=2)
-        self._init = jax.jit(partial(over_members, self._initial))
+        self._init = jax.jit(partial(over_members, self.initial.compute))
         self.dispatch = jax.jit(
             self._dispatch,
             donate_argnums=0,
@@ -132,24 +134,23 @@ class Compiled:
         self.scores = _scores_of(self.objective, self.placement)
 
     def init(self, seeds: np.ndarray) -> TrainState:
-        """The states before the first step, for `seeds` (members,)."""
+        """The states before the first step, for `seeds` (members,); the host has them on their way to the devices."""
         move = self.model.recurrence.init_on_cpu and jax.default_backend() != "cpu"
         with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
-            states = self._init(seeds)
-        placed: TrainState = jax.device_put(jax.device_get(states) if move else states, self.placement.everywhere)
-        return placed
+            drawn = jax.tree.map(lambda *arrays: np.stack(arrays), *[self.initial.draw([seed]) for seed in seeds])
+            computed = jax.device_get(self._init(drawn))
+        begun = [self.initial.arrange(*of_member((drawn, computed), number)) for number in range(len(seeds))]
+        return self.on_device([self._beginning(self.layout.vector(params), stats) for params, stats in begun])
 
-    def _initial(self, seed: jax.Array) -> TrainState:
-        """The state of one run before its first step."""
-        params, stats = self.model.init(stream(seed, "init"))
-        params = self.layout.vector(params)
+    def _beginning(self, vector: Tree, stats: Tree) -> TrainState:
+        """The state of one run before its first step, of parameters (size,) and statistics."""
         return TrainState(
-            step=jnp.int32(0),
-            params=params,
+            step=np.int32(0),
+            params=vector,
             stats=stats,
-            moments=self.optimizer.init(params),
-            window=jnp.zeros(3, jnp.float32),
-            bad_step=jnp.int32(-1),
+            moments=jax.device_get(self.optimizer.init(vector)),
+            window=np.zeros(3, np.float32),
+            bad_step=np.int32(-1),
         )
 
     def named(self, state: TrainState) -> TrainState:

@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.signal
 import scipy.stats
 
+from lrurun.config.recurrences import KINDS
 from lrurun.config.recurrences.block_diagonal import BlockDiagonalSettings
 from lrurun.config.recurrences.dlr import DLRSettings
 from lrurun.config.recurrences.dss import DSSSettings
@@ -24,10 +25,14 @@ from lrurun.config.recurrences.s4d import S4DSettings
 from lrurun.config.recurrences.s5 import S5Settings
 from lrurun.config.recurrences.s6 import S6Settings
 from lrurun.config.recurrences.sgconv import SGConvSettings
-from lrurun.nn import recurrences, sampling
+from lrurun.config.schema import ModelConfig
+from lrurun.nn import conformance, recurrences, sampling
+from lrurun.nn.draws import Parts, over_keys
+from lrurun.nn.network import Model
 from lrurun.nn.recurrences import continuous, lru
 from lrurun.nn.recurrences.block_diagonal import remapped
 from tests.harness.loops import double
+from tests.harness.networks import features
 from tests.harness.state_spaces import bilinear, legs, normal
 from tests.nn import equations
 from tests.nn.equations import softplus
@@ -450,3 +455,99 @@ def test_sgconv_has_just_enough_scales(length, state, scales):
     """With H = 32 and N = 4,096, lengths of 2^18 take the 920K parameters of the DLR paper's Table 2."""
     layer = recurrences.build(SGConvSettings(kernel_length=length), width=32, state=state)
     assert jax.eval_shape(layer.init, jax.random.key(0))["w"].shape == (scales, 32, state)
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (40_000,)])
+def test_numpy_draws_the_bits_of_jax(shape):
+    keys = jax.random.split(jax.random.key(2**32 - 1), 3)
+
+    def draw(seed, key):
+        folded = jax.random.fold_in(jax.random.key(seed), 2**32 - 1)
+        many = jax.random.split(key, (2, 3))
+        bits = [jax.random.bits(one, shape) for one in (folded, key, many[1, 2], *jax.random.split(key))]
+        return bits, jax.vmap(lambda one: jax.random.bits(jax.random.fold_in(one, 3), shape))(jax.random.split(key, 2))
+
+    parts = Parts(draw, np.uint32(0), keys[0])
+    words = np.asarray(jax.random.key_data(keys[1]))
+    drawn = parts.draw([np.uint32(7), words])
+    computed = jax.jit(parts.compute)(drawn)
+    found, wanted = parts.arrange(drawn, jax.device_get(computed)), jax.jit(draw)(np.uint32(7), keys[1])
+    assert not computed
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def in_parts(function, key):
+    """What `function` gives of `key`, each part by itself."""
+    parts = Parts(function, key)
+    drawn = parts.draw([np.asarray(jax.random.key_data(key))])
+    return parts.arrange(drawn, jax.device_get(jax.jit(parts.compute)(drawn)))
+
+
+def whole(distribution, key, shapes, scales):
+    """Pieces of one sample as all of XLA's programs had them before there were parts."""
+    pool = distribution(key, sum(map(math.prod, shapes.values())))
+    pieces = jnp.split(pool, np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1])
+    return {n: piece.reshape(shapes[n]) * scales[n] for n, piece in zip(shapes, pieces, strict=True)}
+
+
+def equal(found, wanted):
+    """Whether two trees of arrays have the same bits."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    return all(np.asarray(a).dtype == b.dtype and np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+def of_a_plug_in(key):
+    """Draws of other widths, in loops, in conditions, with keys of its own, and with those of rbg."""
+    key_walk, key_gamma, key_other = jax.random.split(key, 3)
+
+    def step(walk, key):
+        return walk + jax.random.normal(key, (3,)), jax.random.uniform(key)
+
+    _, steps = jax.lax.scan(step, jnp.zeros(3), jax.random.split(key_walk, 4))
+    bits = jax.random.bits(key_other, (5,), jnp.uint8)
+    return {
+        "walk": jax.lax.fori_loop(0, 3, lambda k, x: x + step(x, jax.random.fold_in(key_walk, k))[0], jnp.zeros(3)),
+        "steps": steps,
+        "gamma": jax.random.gamma(key_gamma, 2.0, (4,)),
+        "order": jax.random.permutation(key_other, 7),
+        "narrow": bits,
+        "chosen": jax.lax.cond(bits[0] > 9, lambda: jax.random.normal(key, (2,)), lambda: jnp.ones(2)),
+        "old": jax.random.normal(jax.random.wrap_key_data(jax.random.key_data(key)), (2,)),
+        "others": jax.random.normal(jax.random.key(3, impl="rbg"), (2,)),
+        "orthogonal": jax.random.orthogonal(key_other, 3),
+        "constant": jnp.full((2, 3), 0.25),
+        "number": jnp.float32(2.0),
+    }
+
+
+def test_parts_of_a_plug_in_have_the_bits_of_the_whole():
+    key = jax.random.key(5)
+    assert equal(in_parts(of_a_plug_in, key), jax.jit(of_a_plug_in)(key))
+    assert equal(
+        in_parts(lambda key: over_keys(of_a_plug_in, jax.random.split(key, 2)), key),
+        jax.jit(lambda key: jax.lax.map(of_a_plug_in, jax.random.split(key, 2)))(key),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recurrences_in_parts_have_the_bits_of_the_whole(kind, monkeypatch):
+    """Of two blocks, of their kind's last variant, in both directions where they can; rows are no whole vectors."""
+    settings, width = list(conformance.variants(kind).values())[-1], 20
+    state = width if settings.elementwise else 24
+    two_way = not KINDS[kind].load().causal_only
+    layer = recurrences.build(settings, width=width, state=state, bidirectional=two_way)
+    found = in_parts(lambda key: over_keys(layer.init, jax.random.split(key)), jax.random.key(1))
+    monkeypatch.setattr(sampling, "_pieces", whole)
+    assert equal(found, jax.jit(lambda key: jax.lax.map(layer.init, jax.random.split(key)))(jax.random.key(1)))
+
+
+def test_a_network_in_parts_has_the_bits_of_the_whole(monkeypatch):
+    config = ModelConfig(recurrence=LRUSettings(normalize=True), width=16, state=12, depth=2, final_norm=True)
+    model = Model(config, features(classes=10, length=16))
+    found = in_parts(model.init, jax.random.key(2))
+    monkeypatch.setattr(sampling, "_pieces", whole)
+    assert equal(found, jax.jit(model.init)(jax.random.key(2)))

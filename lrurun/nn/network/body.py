@@ -17,6 +17,7 @@ from flax import nnx
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn.axes import Array, Features, Mask, expand
+from lrurun.nn.draws import over_keys
 from lrurun.nn.network.block import Block, parameters
 from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, no_dropout, norm_of
 from lrurun.nn.network.pooling import last_positions, pool, real_positions
@@ -43,8 +44,7 @@ class Network(nnx.Module):
         shapes = {"encoder": (spec.features, width), "glu": of_blocks.pop("glu"), "head": (width, spec.classes)}
         hidden = {"hidden": (4 * width, width)} if spec.pair else {}
         weights = lecun_normals(key_weights, {**shapes, **hidden, **of_blocks})
-        # a loop, so that the initialisation of one block is compiled, not of `depth` blocks
-        params = jax.lax.map(recurrence.init, jax.random.split(key_recurrence, depth))
+        params = over_keys(recurrence.init, jax.random.split(key_recurrence, depth))
         if config.frame == "blocks":
             self.encoder = linear(weights["encoder"])
             self.head = linear(weights["head"])

@@ -8,6 +8,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from lrurun.config.schema import ModelConfig
@@ -24,7 +25,8 @@ EPSILON = 1e-5
 
 def lecun_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
     """Weights (..., in, out) from a truncated normal with variance 1 / in (LeCun)."""
-    return {name: array / array.shape[-2] ** 0.5 for name, array in truncated_normals(key, shapes).items()}
+    scales = {name: float(np.float32(1.0) / np.float32(shape[-2] ** 0.5)) for name, shape in shapes.items()}
+    return truncated_normals(key, shapes, scales)
 
 
 class Linear(nnx.Module):
