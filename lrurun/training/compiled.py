@@ -111,7 +111,9 @@ class Compiled:
         params, stats = self.initial.shapes
         self.layout = Layout(params, optimizer.groups(config.optim, self.model.recurrence, params))
         self.optimizer = optimizer.make(config.optim, self.layout)
-        self.packed_shapes = jax.eval_shape(self._beginning, jax.ShapeDtypeStruct((self.layout.size,), jnp.float32), stats)
+        self.packed_shapes = jax.eval_shape(
+            self._beginning, jax.ShapeDtypeStruct((self.layout.size,), jnp.float32), stats
+        )
         """Shapes and dtypes of the state of one run on the device."""
         self.abstract: TrainState = jax.eval_shape(self.named, self.packed_shapes)
         """The same on the host and in checkpoints."""

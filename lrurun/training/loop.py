@@ -22,7 +22,7 @@ from lrurun.config.fingerprint import compiled_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, probes
-from lrurun.training.compiled import Compiled, Evaluated, Readings, TrainState, Tree, compiled_for, of_member
+from lrurun.training.compiled import Compiled, Evaluated, Readings, TrainState, Tree, compiled_for
 from lrurun.training.evaluation import Evaluation, compiling, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.schedule import learning_rates

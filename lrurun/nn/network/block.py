@@ -38,14 +38,19 @@ class SequenceLayer(nnx.Module):
                 is true nowhere, the norm is 0 and costs nothing.
         """
         params = parameters(self) | more
-        norm = None if counted is None else self._mean_norm(params, u, counted)
-        return self._recurrence.scan(params, u, mask), norm
+        if counted is None:
+            return self._recurrence.scan(params, u, mask), None
+        y, states = self._recurrence.scan_and_states(params, u, mask)
+        return y, self._mean_norm(params, u, states, counted)
 
-    def _mean_norm(self, params: Params, u: Features, counted: Array) -> Array:
-        """Mean norm () of the state over the positions `counted` (T, B)."""
+    def _mean_norm(self, params: Params, u: Features, states: Array | None, counted: Array) -> Array:
+        """Mean norm () of the states, or of those for the inputs `u`, over the positions `counted` (T, B)."""
 
         def mean() -> Array:
-            norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))  # (T, B)
+            if states is None:
+                norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))  # (T, B)
+            else:
+                norms = jnp.sqrt(jnp.sum(jnp.square(states if states.ndim == 3 else join(states)), axis=-1))
             return jnp.sum(jnp.where(counted, norms, 0.0)) / jnp.sum(counted, dtype=jnp.float32)
 
         norm: Array = jax.lax.cond(jnp.any(counted), mean, lambda: jnp.float32(0.0))

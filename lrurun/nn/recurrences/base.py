@@ -126,6 +126,13 @@ class Recurrence(abc.ABC):
         """
         return jax.lax.scan(partial(self.step, params), self.initial_state(u.shape[1]), u)[1]
 
+    def scan_and_states(self, params: Params, u: Features, mask: Mask | None = None) -> tuple[Features, Array | None]:
+        """What `scan` returns, and the states on the way (T, *K, B, M): real numbers with the norms of `norms`.
+
+        None where `scan` has no states, or others: then a network calls `norms`.
+        """
+        return self.scan(params, u, mask), None
+
     @abc.abstractmethod
     def initial_state(self, batch: int) -> Any:
         """The zero state of `batch` sequences for `step`: arrays (batch, ...), in most kinds (batch, N)."""

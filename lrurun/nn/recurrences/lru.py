@@ -77,16 +77,35 @@ class Diagonal(Recurrence):
     def system(self, params: Params) -> System:
         """The matrices that `params` define; computed once per scan, outside its loop."""
 
+    @property
+    def pairs(self) -> bool:
+        """Whether each number of the state stands for itself and its conjugate, which is not computed."""
+        return False
+
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        return self._scanned(params, u, mask)[0]
+
+    def scan_and_states(self, params: Params, u: Features, mask: Mask | None = None) -> tuple[Features, Array]:
+        y, x = self._scanned(params, u, mask)
+        return y, math.sqrt(2.0) * x if self.pairs else x
+
+    def norms(self, params: Params, u: Features) -> StateNorms:
+        norms = super().norms(params, u)
+        return math.sqrt(2.0) * norms if self.pairs else norms
+
+    def _scanned(self, params: Params, u: Features, mask: Mask | None) -> tuple[Features, Array]:
+        """The outputs, and both parts of the states of the forward direction (T, *K, B, 2 M)."""
         lam, B, C, D = self.system(params)
         y = expand(D, u.ndim) * u
         # Zero input and zero state stay zero, so the backward direction starts at the last real position.
         v = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
         v = Packed(self.product(v, Packed.of(B, axis=0).parts))
+        states = []
         for C_way, reverse in zip(C, (False, True), strict=False):
             x = linear_scan(Packed.of(lam), v, reverse=reverse, backend=self.backend)
             y = y + self.product(x.parts, Packed.of(C_way.conj()).parts)  # Re(C x)
-        return y
+            states.append(x.parts)
+        return y, states[0]
 
     def step(self, params: Params, state: Complex, u: StepFeatures) -> tuple[Complex, StepFeatures]:
         self.require_causal()
@@ -168,9 +187,9 @@ class LRU(Diagonal):
             C = tuple(2.0 * C_way for C_way in C)
         return System(lam, B, C, params["D"])
 
-    def norms(self, params: Params, u: Features) -> StateNorms:
-        norms = super().norms(params, u)
-        return math.sqrt(2.0) * norms if self.settings.conjugate else norms
+    @property
+    def pairs(self) -> bool:
+        return bool(self.settings.conjugate)
 
     def spectrum(self, params: Params) -> np.ndarray:
         lam = self.parametrization.eigenvalues(params).numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import final
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun.nn.axes import Array, Features, StateNorms
+from lrurun.nn.axes import Array
 from lrurun.nn.complex import Complex, polar
 from lrurun.nn.recurrences.base import Params, complex_parameter
 from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
@@ -108,9 +107,9 @@ class S5(Diagonal):
         C = tuple(scale * complex_parameter(params, "C", way) for way in self.directions)
         return System(polar(nu, theta), B, C, params["D"])
 
-    def norms(self, params: Params, u: Features) -> StateNorms:
-        norms = super().norms(params, u)
-        return math.sqrt(2.0) * norms if self.settings.conj_sym else norms  # of the conjugates too
+    @property
+    def pairs(self) -> bool:
+        return bool(self.settings.conj_sym)
 
     def spectrum(self, params: Params) -> np.ndarray:
         """lambda, the discretised Lambda; both of each pair of conjugates."""
