@@ -535,7 +535,7 @@ def test_parts_of_a_plug_in_have_the_bits_of_the_whole():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_recurrences_in_parts_have_the_bits_of_the_whole(kind, monkeypatch):
-    """Of two blocks of the last variant, in both directions where it can; most have rows of no whole number of vectors."""
+    """Of two blocks of the last variant, in both directions where it can; most rows are no whole vectors."""
     settings = list(conformance.variants(kind).values())[-1]
     width, state = (48, 48) if settings.elementwise else (20, 24)
     two_way = not KINDS[kind].load().causal_only
