@@ -28,7 +28,7 @@ from lrurun.data import task_data
 from lrurun.ledger import owner
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
-from lrurun.runner import attempt, worker
+from lrurun.runner import attempt, orders
 from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Reached
 
@@ -99,7 +99,7 @@ def ours(folder: Path, model: str) -> Turn:
     def run() -> None:
         try:
             with (folder / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
-                worker.train_attempts(
+                orders.train_attempts(
                     [attempt.ActiveAttempt(ledger, held, folder / "runs", folder / plan.data_name)], pace
                 )
             pace.over = "the run has ended"

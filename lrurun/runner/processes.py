@@ -34,6 +34,9 @@ def worker_environment(threads: int) -> dict[str, str]:
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir()))
     env.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    env.setdefault(
+        "MALLOC_ARENA_MAX", "1"
+    )  # of glibc: threads that compile leave no memory behind that only they reuse
     return env
 
 

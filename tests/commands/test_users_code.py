@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError
 from lrurun.instances import documents, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.ledger import Ledger
-from lrurun.runner import worker
+from lrurun.runner import orders
 from lrurun.runner.work import Preparation
 from tests.harness import scored
 from tests.harness.machine import Machine
@@ -124,7 +124,7 @@ def test_hints_name_the_recipe_that_the_command_uses(here: Machine) -> None:
     TASKS["Majority"].recipe = ""
     data = Path("data/Majority").absolute()
     with pytest.raises(LrurunError) as caught:
-        worker._prepare(Preparation(task="Majority", options={}, data=data, from_path=None, recipe="my recipe.toml"))
+        orders._prepare(Preparation(task="Majority", options={}, data=data, from_path=None, recipe="my recipe.toml"))
     assert caught.value.hint == f"{again} --force"
 
 

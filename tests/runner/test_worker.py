@@ -18,7 +18,7 @@ from msgspec import structs
 from lrurun.bench import loop
 from lrurun.data.metric import Accuracy
 from lrurun.ledger.attempt import Fenced
-from lrurun.runner import execute, recorder, worker
+from lrurun.runner import execute, orders, recorder
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
 from lrurun.runner.execute import turn
 from lrurun.runner.recorder import LedgerThread, Recorder
@@ -83,7 +83,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, attempt, monke
 
     ledger, held, tried, stop = attempt(look, checkpoint_seconds=0.0)
     monkeypatch.setattr(execute.EventWriter, "_save", saving_once(saves))
-    worker.train_attempts([tried], stop)
+    orders.train_attempts([tried], stop)
     assert len(after) == 20  # boundaries that were reached while the first checkpoint was being written
     assert states == ["saving"]
     assert [c.state for c in ledger.checkpoints(held.run.id)] == ["committed", "committed"]  # it, and the last one
@@ -144,7 +144,7 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     after = []
     curve, look = seen_by(holding(tmp_path / "ledger.db", after))
     ledger, held, tried, stop = attempt(look)
-    worker.train_attempts([tried], stop)
+    orders.train_attempts([tried], stop)
     assert len(after) == 40
     assert curve
     assert ledger.metrics(held.run.id)["train/loss"] == curve

@@ -6,6 +6,7 @@ import copy
 import logging
 import math
 import re
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,7 +28,7 @@ from lrurun.data.metric import Accuracy
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
-from lrurun.training import checkpoint_verification, checkpoints, feed, loop, optimizer
+from lrurun.training import COMPILED_KEPT, checkpoint_verification, checkpoints, feed, loop, optimizer
 from lrurun.training.compiled import _CACHE, compiled_for, of_member
 from lrurun.training.evaluation import evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
@@ -516,3 +517,10 @@ def test_one_that_diverges_leaves_the_others_alone(data: Data) -> None:
 def test_only_runs_of_one_program_are_trained_together(data: Data) -> None:
     with pytest.raises(ValueError, match="differ only in seed and learning rate"):
         next(iter(train_together([config(), config(dropout=0.5)], EXECUTION, data)))
+
+
+def test_functions_that_are_no_longer_kept_leave_memory(data: Data) -> None:
+    """Of several configurations, only those remain that the next runs may need: the others are freed at once."""
+    rates = [0.1 + 0.01 * k for k in range(COMPILED_KEPT + 1)]
+    functions = [weakref.ref(compiled_for(config(dropout=rate), EXECUTION, data)) for rate in rates]
+    assert [of() is not None for of in functions] == [False] + [True] * COMPILED_KEPT
