@@ -1,8 +1,8 @@
 """Where the parameters of a network lie in one vector.
 
-Training keeps parameters and moments as vectors, so that an elementwise optimiser is a few operations on all of them, whatever
-their number. What takes long to compile is not an operation but each different one: of arrays that are optimised one by
-one, every shape needs kernels of its own.
+Training keeps parameters and moments as vectors, so that an elementwise optimiser is a few operations on all of them.
+What takes long to compile is not each operation but each different one: of arrays that are optimised one by one, every
+shape needs kernels of its own.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Layout:
         return jax.tree_util.tree_unflatten(self._structure, leaves)
 
     def starts(self) -> Starts:
-        """Where each parameter begins, as data: XLA then makes one kernel for all parameters of a shape, not one for each.
+        """Where each parameter begins, for `arrays`; traced outside of the loop over steps.
 
-        For use in `arrays`, outside of the loop over steps.
+        As data, not as constants: XLA then makes one kernel for all parameters of a shape, not one for each.
         """
         starts: Starts = jax.lax.optimization_barrier(tuple(jnp.int32(start) for start in self._starts))
         return starts

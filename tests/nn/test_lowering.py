@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import msgspec
+import numpy as np
 import pytest
 from msgspec import structs
 

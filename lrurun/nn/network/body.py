@@ -108,7 +108,7 @@ class Network(nnx.Module):
     def _through_blocks(
         self, x: Features, mask: Mask | None, counted: Array | None, *, train: bool, key: Array | None
     ) -> tuple[Features, Array | None]:
-        """Outputs (T, *K, B, H) of the last block after an optional norm; (depth,) the mean norm of each one's state."""
+        """Outputs (T, *K, B, H) of the last block after an optional norm; (depth,) the mean norm of each state."""
         mask = mask if self.config.parity == "none" else None
         added = self.recurrence.across([parameters(block.recurrence) for block in self.blocks])
         added = added or [{}] * len(self.blocks)

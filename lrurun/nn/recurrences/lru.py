@@ -98,8 +98,8 @@ class Diagonal(Recurrence):
         lam, B, C, D = self.system(params)
         y = expand(D, u.ndim) * u
         # Zero input and zero state stay zero, so the backward direction starts at the last real position.
-        v = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
-        v = Packed(self.product(v, Packed.of(B, axis=0).parts))
+        real = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
+        v = Packed(self.product(real, Packed.of(B, axis=0).parts))
         states = []
         for C_way, reverse in zip(C, (False, True), strict=False):
             x = linear_scan(Packed.of(lam), v, reverse=reverse, backend=self.backend)
