@@ -299,8 +299,12 @@ def test_scans_of_block_diagonal_matrices():
         np.testing.assert_allclose(found.second, wanted[..., 1], atol=2e-6 * np.max(np.abs(wanted)))
 
 
-@pytest.mark.parametrize(("shape", "columns"), [((6, 4, 2), 5), ((6, 4, 2), 11), ((0, 3), 5)], ids=str)
-def test_products_and_gradients(shape, columns):
+@pytest.mark.parametrize(
+    ("shape", "columns", "flatten"),
+    [((6, 4, 2), 5, True), ((6, 4, 2), 11, True), ((6, 4, 2), 5, False), ((0, 3), 5, True)],
+    ids=str,
+)
+def test_products_and_gradients(shape, columns, flatten):
     random = np.random.RandomState(0)
     x, w, g = (random.standard_normal(size) for size in ((*shape, 8), (8, columns), (*shape, columns)))
     small = [jnp.asarray(array, jnp.float32) for array in (g, x, w)]
@@ -308,7 +312,7 @@ def test_products_and_gradients(shape, columns):
 
     @jax.jit
     def run(g, x, w):
-        return [with_gradients(lambda x, w, p=p: product(x, w, p))(g, x, w) for p in errors]
+        return [with_gradients(lambda x, w, p=p: product(x, w, p, flatten=flatten))(g, x, w) for p in errors]
 
     for error, found in zip(errors.values(), run(*small), strict=True):
         wanted = x @ w, g @ w.T, np.einsum("mk,mn->kn", x.reshape(-1, 8), g.reshape(-1, columns))

@@ -13,7 +13,7 @@ import numpy as np
 
 from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
 from lrurun.nn.complex import Complex
-from lrurun.nn.products import Precision, product
+from lrurun.nn.products import SMALL, Precision, product
 
 Params = dict[str, Array]
 """Name -> real float32 array."""
@@ -90,7 +90,7 @@ class Recurrence(abc.ABC):
         """x (..., K) times the transpose of w (N, K), which may be `Complex`, as the product then is."""
         if isinstance(w, Complex):
             return Complex(self.product(x, w.real), self.product(x, w.imag))
-        return product(x, w.T, self.precision)
+        return product(x, w.T, self.precision, flatten=x.size >= SMALL)
 
     def chunks(self, length: int, batch: int) -> int:
         """The number of chunks of a sequence that `scan` processes side by side, a divisor of `length`; mostly 1.
