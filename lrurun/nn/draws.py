@@ -95,7 +95,8 @@ _MOVES: Final[_Rules] = {
 }
 """Of a key, whose last axis of two words they leave."""
 
-_DRAWS: Final[_Rules] = _MOVES | {
+_DRAWS: Final[_Rules] = {
+    **_MOVES,
     "random_seed": lambda seed, **_: _seeded(seed),
     "random_fold_in": lambda key, data, **_: _folded(key, data),
     "random_split": lambda key, *, shape, **_: _split(key, shape),
@@ -104,7 +105,8 @@ _DRAWS: Final[_Rules] = _MOVES | {
     "random_unwrap": lambda key, **_: key,
 }
 
-_ARRANGEMENTS: Final[_Rules] = _MOVES | {
+_ARRANGEMENTS: Final[_Rules] = {
+    **_MOVES,
     "mul": lambda x, y, **_: np.multiply(np.asarray(x, np.float32), np.asarray(y, np.float32)),
     "split": lambda x, *, axis, sizes, **_: tuple(np.split(x, np.cumsum(sizes)[:-1], axis)),
     "reshape": lambda x, *, new_sizes, **_: np.reshape(x, new_sizes),

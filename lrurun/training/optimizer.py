@@ -41,7 +41,7 @@ def make(config: OptimConfig, layout: Layout) -> optax.GradientTransformationExt
         decay = jnp.where(_within(index, regular), jnp.float32(config.weight_decay), 0.0)
         return -rate * factor * (direction + decay * params), state
 
-    return optax.GradientTransformationExtraArgs(adam.init, update)  # type: ignore[arg-type]
+    return optax.GradientTransformationExtraArgs(adam.init, update)
 
 
 def _within(index: Array, part: slice) -> Array:
