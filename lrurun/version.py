@@ -3,7 +3,7 @@ of them."""
 
 VERSION = "1.0.0"
 
-NUMERICS = 3
+NUMERICS = 4
 """The numerics version. It is raised whenever last bits of results change for unchanged fingerprints.
 
 Attempts record it: an unfinished run of an older version starts again, and reports mark mixtures.
@@ -11,4 +11,7 @@ Attempts record it: an unfinished run of an older version starts again, and repo
 1: the first version.
 2: dense products on two-dimensional arrays; loops over time that replace their inputs; norms of states from the
    pass that evaluates.
+3: large states of gated recurrences, which are computed in pieces.
+4: parameters in one vector; complex states with both parts in one array; gradients of batch norm and of dense
+   weights; lower optimisation by XLA for small layers on a CPU; blocks in a loop in evaluation.
 """
