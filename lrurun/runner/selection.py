@@ -117,8 +117,7 @@ def programs_of(plans: Mapping[str, planning.Plan]) -> dict[str, dict[str, str]]
     names: dict[str, str] = {}
 
     def name(rung: planning.ResolvedRung) -> str:
-        trained = isinstance(rung.config, RunConfig)
-        key = program_key(rung.config, rung.execution) if trained else rung.name
+        key = program_key(rung.config, rung.execution) if isinstance(rung.config, RunConfig) else rung.name
         return names.setdefault(key, f"program {len(names)}")
 
     return {key: {rung.name: name(rung) for rung in plan.rungs} for key, plan in plans.items()}
