@@ -13,5 +13,5 @@ Attempts record it: an unfinished run of an older version starts again, and repo
    pass that evaluates.
 3: large states of gated recurrences, which are computed in pieces.
 4: parameters in one vector; complex states with both parts in one array; gradients of batch norm and of dense
-   weights; lower optimisation by XLA for small layers on a CPU; blocks in a loop in evaluation.
+   weights; lower optimisation by XLA for small layers on a CPU; inputs of blocks in memory before they are read.
 """
