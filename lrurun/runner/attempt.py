@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lrurun import plugins
 from lrurun.config import plugin_code
-from lrurun.config.fingerprint import compiled_key
+from lrurun.config.fingerprint import compiled_key, program_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import task_data, tasks
 from lrurun.data.task import Data
@@ -68,8 +68,13 @@ class ActiveAttempt:
 
     @property
     def compiled_key(self) -> str:
-        """The key of the compiled functions: runs must share it to be trained together."""
+        """The key that runs must share to be trained together."""
         return compiled_key(self.config, self.execution)
+
+    @property
+    def program_key(self) -> str:
+        """The key of the compiled functions."""
+        return program_key(self.config, self.execution)
 
     def load(self) -> None:
         """Reads the run's configuration and the data.

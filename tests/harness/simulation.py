@@ -361,7 +361,7 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[OneThread] = P
     patch.setattr(logs, "write", lambda text: world.current.log.append(text) if world.current else None)
     patch.setattr(attempt, "_loaded", lambda config, folder: DATA)
     patch.setattr(execute.loop, "train_together", functools.partial(train_together, world))
-    patch.setattr(execute, "compiled_for", lambda *_: SimpleNamespace(counts=[1, 2]))
+    patch.setattr(execute, "compiled_for", lambda *_: SimpleNamespace(is_compiled=lambda *_, **__: True))
     patch.setattr(snapshots.checkpoints, "save", functools.partial(save, world))
     patch.setattr(snapshots.checkpoints, "restore", restore)
 
