@@ -2,6 +2,10 @@
 
 Typer makes an adapter of Pydantic for each parameter of a command, also for those that are not given. Pydantic takes
 longer to import than Typer, and most values are texts, or what a parser of ours makes of them.
+
+This relies on two things in Typer: a parameter makes its value of what was given, or of its default, in a method
+`process_value(context, value)`, which also reports what is missing and calls the parameter's callback; and of what an
+`Annotated` type holds, the first item beside the type is the `typer.Option` or `typer.Argument`.
 """
 
 from __future__ import annotations
@@ -10,10 +14,17 @@ import functools
 import typing
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
+
+_PREPARED: WeakSet[Any] = WeakSet()
+"""The commands whose parameters are as `convert_without_typer` leaves them: a process may parse many lines."""
 
 
 def convert_without_typer(command: Any, context: Any) -> None:
     """Leaves to Typer only the values of a command's parameters that it has to convert, or to refuse."""
+    if command in _PREPARED:
+        return
+    _PREPARED.add(command)
     hints = typing.get_type_hints(command.callback, include_extras=True)
     for parameter in command.get_params(context):
         # Typer adds flags of its own, for help and completion.

@@ -25,12 +25,19 @@ LINES = (
     "verify abc def",
     "data import mine --inputs x.npy --labels y.npy --tokens --test 0.2 --seed 3",
     "plot npDigits --width page --no-differences --out a.png",
+    "ledger rename old new",
+    "ledger rename old a/b",
+    "runs --limit many",
+    "runs --limit",
+    "data import mine --test x",
+    "plot npDigits",
+    "show abc --log=3",
 )
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_values_are_those_of_typer(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def values() -> list[dict[str, Any]]:
+def test_values_and_errors_are_those_of_typer(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parsed() -> list[dict[str, Any]]:
         cli.make_command.cache_clear()
         words = ["--ledger", "a.db", "--load", "a.py", "-q", "-q", *shlex.split(line)]
         command = cli.make_command()
@@ -44,10 +51,30 @@ def test_values_are_those_of_typer(line: str, monkeypatch: pytest.MonkeyPatch) -
         # Typer gives lists or tuples, and a list to the command.
         return [{n: list(v) if isinstance(v, tuple) else v for n, v in params.items()} for params in found]
 
-    ours = values()
+    def values_or_error() -> Any:
+        try:
+            return parsed()
+        except Exception as error:
+            parameter = getattr(error, "param", None)
+            text = error.format_message() if hasattr(error, "format_message") else str(error)
+            return type(error), text, parameter and parameter.name
+
+    ours = values_or_error()
     monkeypatch.setattr(cli, "convert_without_typer", lambda command, context: None)
-    assert ours == values()
+    assert ours == values_or_error()
     cli.make_command.cache_clear()
+
+
+def test_a_process_may_read_many_lines() -> None:
+    """A command is prepared once: each line is read by what read the first one."""
+    command = cli.make_command("runs")
+    runs = command.commands["runs"]
+    readers = []
+    for limit in ("1", "2", "3"):
+        context = command.make_context("lrurun", ["-q", "runs"], obj=[])
+        assert runs.make_context("runs", ["--limit", limit], parent=context).params["limit"] == int(limit)
+        readers.append([each.process_value for one in (command, runs) for each in one.get_params(context)])
+    assert readers[0] == readers[1] == readers[2]
 
 
 @pytest.mark.parametrize("line", ["runs --limit 3", "status", "report npDigits", "--version"])
