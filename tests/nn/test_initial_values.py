@@ -551,3 +551,11 @@ def test_a_network_in_parts_has_the_bits_of_the_whole(monkeypatch):
     found = in_parts(model.init, jax.random.key(2))
     monkeypatch.setattr(sampling, "_pieces", whole)
     assert equal(found, jax.jit(model.init)(jax.random.key(2)))
+
+
+def test_outside_of_programs_samples_have_the_bits_of_single_operations(monkeypatch):
+    """A program makes one constant of two factors; studies draw without one, from rows that are no whole vectors."""
+    layer = recurrences.build(S4DSettings(), width=20, state=24)
+    found = layer.init(jax.random.key(1))
+    monkeypatch.setattr(sampling, "_pieces", whole)
+    assert equal(found, layer.init(jax.random.key(1)))
