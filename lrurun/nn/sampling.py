@@ -35,6 +35,14 @@ def normals(key: Array, shapes: Shapes, variances: Mapping[str, float]) -> dict[
     return _pieces(_normal, key, shapes, {name: variances[name] ** 0.5 for name in shapes})
 
 
+def inner_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
+    """Independent standard normal entries, float32, of which the program that calls this computes more.
+
+    They are part of it: XLA may compute them once for each use, and round them otherwise there.
+    """
+    return _split(_normal(key, sum(map(math.prod, shapes.values()))), shapes, dict.fromkeys(shapes, 1.0))
+
+
 def truncated_normals(
     key: Array, shapes: Shapes, scales: Mapping[str, float] = MappingProxyType({})
 ) -> dict[str, Array]:
@@ -100,7 +108,7 @@ def _pieces(
     if len(shapes) == 1 or not isinstance(key, jax.core.Tracer):
         # of one shape in the program that scales it, where XLA makes one constant of two; outside programs, where it
         # does not, one operation after the other
-        pool = distribution(key, sum(math.prod(shape) for shape in shapes.values()))
+        pool = distribution(key, sum(map(math.prod, shapes.values())))
         return _split(pool, shapes, scales)
     made = iter(shared(_Pieces(distribution, tuple(shapes.values()), tuple(scales[name] for name in shapes)), key))
     arrays: dict[str, Array] = {}
