@@ -53,7 +53,7 @@ def programs(task: str, options: argparse.Namespace) -> tuple[Callable[[], Any],
         rung.config, rung.execution, plan.task.spec(plan.options), metrics=plan.task.metrics, sampler=sampler
     )
     steps, seeds = made.rows, np.zeros(1, np.uint32)
-    state = made.init(seeds)
+    state = made.init(rung.config.model, seeds)
     rates = np.full((1, steps), 1e-4, np.float32)
     places = np.zeros((1, steps, 1), np.int32)
 

@@ -13,5 +13,6 @@ Attempts record it: an unfinished run of an older version starts again, and repo
    pass that evaluates.
 3: large states of gated recurrences, which are computed in pieces.
 4: parameters in one vector; complex states with both parts in one array; gradients of batch norm and of dense
-   weights; lower optimisation by XLA for small layers on a CPU; blocks in a loop in evaluation.
+   weights; a loss with one-hot labels; norms of states from the scan; inputs of blocks in memory before they are read;
+   less optimisation by XLA for small layers on a CPU.
 """

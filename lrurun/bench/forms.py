@@ -251,7 +251,8 @@ def _dispatch(compiled: Compiled, shape: Shape) -> Form:
     rates = np.full((1, STEPS), 1e-3, np.float32)
     data = (jnp.asarray(inputs), jnp.asarray(labels, jnp.int32), None)
     rest = (SEEDS, index, rates, np.bool_(False), np.int32(STEPS), data)
-    return Form(compiled.dispatch, lambda state: (state[0], *rest), (compiled.init(SEEDS),), STEPS)
+    states = compiled.init(compiled.model.config, SEEDS)
+    return Form(compiled.dispatch, lambda state: (state[0], *rest), (states,), STEPS)
 
 
 def training(config: RunConfig, execution: Execution) -> Form:
@@ -262,7 +263,7 @@ def training(config: RunConfig, execution: Execution) -> Form:
     compiled = Compiled(config, execution, spec, metrics=task.metrics, sampler=sampler)
     steps = execution.steps_per_dispatch
     _, *rest = dispatch_arguments(compiled, stand_in(spec, config.train.batch, sampler), steps)
-    return Form(compiled.dispatch, lambda state: (state[0], SEEDS, *rest), (compiled.init(SEEDS),), steps)
+    return Form(compiled.dispatch, lambda state: (state[0], SEEDS, *rest), (compiled.init(config.model, SEEDS),), steps)
 
 
 def step(shape: Shape, ours: bool) -> Form:
@@ -271,7 +272,7 @@ def step(shape: Shape, ours: bool) -> Form:
     compiled = _compiled(config, shape)
     if ours:
         return _dispatch(compiled, shape)
-    start = compiled.layout.tree(of_member(compiled.init(SEEDS).params, 0))
+    start = compiled.layout.tree(of_member(compiled.init(config.model, SEEDS).params, 0))
     inputs, labels = pixels(shape)
     groups = optimizer.groups(config.optim, compiled.model.recurrence, start)
     optimizers = {

@@ -126,7 +126,7 @@ def bare(model: str) -> Turn:
     arrays = (jnp.asarray(data.train.inputs), jnp.asarray(data.train.labels, jnp.int32), None)
     rates = np.full((1, compiled.rows), 1e-4, np.float32)
     arguments = (SEEDS, index % len(data.train.labels), rates, np.bool_(False), np.int32(n), arrays)
-    live = compiled.init(SEEDS)
+    live = compiled.init(config.model, SEEDS)
     live, seen = compiled.dispatch(live, *arguments)
 
     def turn(seconds: float) -> float:

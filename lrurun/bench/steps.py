@@ -117,7 +117,7 @@ def measure(
         split = _repeated(train, _first, min(on_device, len(train.labels)))
     arguments = dispatch_arguments(compiled, split, 1)
     evaluated = evaluate_arguments(compiled, split if synthetic else validation)
-    state = compiled.init(SEEDS)
+    state = compiled.init(config.model, SEEDS)
     began = time.perf_counter()
     say("compiling the training step")
     run = compiled.dispatch.lower(state, *arguments).compile()
@@ -218,7 +218,7 @@ def _compiled_run(kind: str, backend: str) -> tuple[Compiled, Any, Any, tuple[An
     )
     compiled = Compiled(config, Execution(scan_backend=backend, steps_per_dispatch=10), SMALL)  # type: ignore[arg-type]
     arguments = dispatch_arguments(compiled, stand_in(SMALL, 80), 1, rate=1e-3)
-    state = compiled.init(SEEDS)
+    state = compiled.init(config.model, SEEDS)
     return compiled, compiled.dispatch.lower(state, *arguments).compile(), state, arguments
 
 

@@ -69,9 +69,21 @@ def same_settings(run: Config, rung: Config, without: Sequence[str] = ()) -> boo
 
 
 def compiled_key(config: RunConfig, execution: Execution) -> str:
-    """A key that is equal for runs with the same compiled functions, which may be trained together.
+    """A key that is equal for runs that may be trained together: they have the same functions and initial values.
 
     They may differ in their seed, their peak learning rate, and the times at which they are saved.
     """
+    return _key(config, execution, [])
+
+
+def program_key(config: RunConfig, execution: Execution) -> str:
+    """A key that is equal for runs with the same compiled functions, apart from those of initial values.
+
+    They may differ as those with the same `compiled_key`, and in settings that decide about initial values alone.
+    """
+    return _key(config, execution, [f"model.recurrence.{name}" for name in config.model.recurrence.initial_only])
+
+
+def _key(config: RunConfig, execution: Execution, without: Sequence[str]) -> str:
     options = [getattr(execution, name) for name in (*FixedExecution.__struct_fields__, "devices", "probes")]
-    return json.dumps([common_settings(config, ["optim.lr"]), *options], sort_keys=True)
+    return json.dumps([common_settings(config, ["optim.lr", *without]), *options], sort_keys=True)

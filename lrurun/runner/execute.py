@@ -49,8 +49,9 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
             writer.begin(snapshot.step if snapshot else None, packed=len(members))
         first = members[0].attempt
         compiling = stack.enter_context(contextlib.ExitStack())
-        if len(members) not in compiled_for(first.config, first.execution, first.data).counts:
-            compiling.enter_context(turn(json.dumps([first.compiled_key, len(members)]), stop))
+        compiled = compiled_for(first.config, first.execution, first.data)
+        if not compiled.is_compiled(first.config.model, len(members), begins=None in resume):
+            compiling.enter_context(turn(json.dumps([first.program_key, len(members)]), stop))
         if _stopped(active, stop):
             return
         events = loop.train_together(

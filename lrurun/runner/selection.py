@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from lrurun.config import planning
-from lrurun.config.fingerprint import common_settings
+from lrurun.config.fingerprint import common_settings, program_key
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import PlannedRun
-from lrurun.config.schema import ProgramConfig
+from lrurun.config.schema import ProgramConfig, RunConfig
 from lrurun.config.tuning import budget, choose_point, tuning_of, tuning_runs
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
@@ -82,6 +82,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def work(self, instance: LadderInstance, places: Places, **fields: Any) -> Work:
         """The work on the selected runs; `fields` are further fields of it."""
         rungs, folder = [rung.name for rung in self.rungs], self.plan.recipe.folder
+        fields = {"programs": programs_of({instance.key: self.plan}), **fields}
         if self.plan.kind == "program":
             fields |= {"stop_seconds": max(rung.execution.stop_seconds for rung in self.rungs)}
             return work_on(instance, places, folder, rungs, self.seeds, **fields)
@@ -106,6 +107,20 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     def _is_tuned(self, rung: planning.ResolvedRung) -> bool:
         return self.plan.tune and bool(rung.grid)
+
+
+def programs_of(plans: Mapping[str, planning.Plan]) -> dict[str, dict[str, str]]:
+    """Key of an instance -> rung -> name of its program, for the instances of some plans.
+
+    The name is the same for rungs with the same compiled functions, and for a rung of a user's program.
+    """
+    names: dict[str, str] = {}
+
+    def name(rung: planning.ResolvedRung) -> str:
+        key = program_key(rung.config, rung.execution) if isinstance(rung.config, RunConfig) else rung.name
+        return names.setdefault(key, f"program {len(names)}")
+
+    return {key: {rung.name: name(rung) for rung in plan.rungs} for key, plan in plans.items()}
 
 
 def _needs(run: Run) -> Needs:

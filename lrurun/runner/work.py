@@ -39,8 +39,8 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     others: Sequence[str] = []
     """Keys of the other instances of a sweep, of which the same seeds are trained."""
     programs: Mapping[str, Mapping[str, str]] = {}
-    """Key of an instance of a sweep -> rung -> a name of its program, which rungs share that are compiled to the same
-    functions. Without a sweep, each rung has one."""
+    """Key of an instance -> rung -> a name of its program, which rungs share that are compiled to the same functions.
+    Where none is given, each rung has one."""
     kind: RunKind
     """The kind of the runs."""
     rungs: Sequence[str]

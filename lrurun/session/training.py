@@ -368,23 +368,13 @@ def sweep_work(
     selections: Sequence[Selection], instances: Sequence[LadderInstance], places: Places, **fields: Any
 ) -> Work:
     """The work on all instances of a sweep, whose seeds are the same."""
+    from lrurun.runner.selection import programs_of
+
     work = selections[0].work(instances[0], places, **fields)
     rungs = list(dict.fromkeys(rung.name for selection in selections for rung in selection.rungs))
     keys = [instance.key for instance in instances]
-    names: dict[str, str] = {}
-    programs = {
-        key: {rung.name: names.setdefault(_program(rung), f"program {len(names)}") for rung in selection.rungs}
-        for key, selection in zip(keys, selections, strict=True)
-    }
-    return structs.replace(work, rungs=rungs, others=keys[1:], programs=programs)
-
-
-def _program(rung: planning.ResolvedRung) -> str:
-    """What is equal for rungs with the same compiled functions, and for a rung of a user's program."""
-    from lrurun.config.fingerprint import compiled_key
-    from lrurun.config.schema import RunConfig
-
-    return compiled_key(rung.config, rung.execution) if isinstance(rung.config, RunConfig) else rung.name
+    plans = dict(zip(keys, [selection.plan for selection in selections], strict=True))
+    return structs.replace(work, rungs=rungs, others=keys[1:], programs=programs_of(plans))
 
 
 def _when(supervisor: Supervisor) -> str:

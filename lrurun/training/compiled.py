@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import optax
 
-from lrurun.config.fingerprint import compiled_key
-from lrurun.config.schema import Execution, RunConfig
+from lrurun.config.fingerprint import program_key
+from lrurun.config.schema import Execution, ModelConfig, RunConfig
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.data.on_device import fixed_generator, stream, training_batch
 from lrurun.data.task import Data, Sampler, Spec
@@ -79,10 +80,33 @@ class Readings(NamedTuple):
     bad_step: jax.Array
 
 
-class Compiled:
-    """The compiled functions of one configuration, for any number of runs that are trained together, its members.
+class Initial:
+    """The initial values of a model, and the compiled function that computes them."""
 
-    Every array that belongs to a member has a leading axis of members, also where there is one.
+    def __init__(self, model: Model) -> None:
+        self.counts: set[int] = set()
+        """The numbers of members for which this process has compiled the function."""
+        self._parts = Parts(lambda seed: model.init(stream(seed, "init")), jax.ShapeDtypeStruct((), jnp.uint32))
+        self.shapes = self._parts.shapes
+        """Shapes and dtypes of parameters and norm statistics."""
+        self._on_cpu = model.recurrence.init_on_cpu
+        self._compute = jax.jit(partial(over_members, self._parts.compute))
+
+    def values(self, seeds: np.ndarray) -> list[tuple[Tree, Tree]]:
+        """Parameters and norm statistics for each of `seeds` (members,), on the host."""
+        move = self._on_cpu and jax.default_backend() != "cpu"
+        with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
+            drawn = jax.tree.map(lambda *arrays: np.stack(arrays), *[self._parts.draw([seed]) for seed in seeds])
+            computed = jax.device_get(self._compute(drawn))
+        self.counts.add(len(seeds))
+        return [self._parts.arrange(*of_member((drawn, computed), number)) for number in range(len(seeds))]
+
+
+class Compiled:
+    """The compiled functions of a configuration, for any number of runs that are trained together, its members.
+
+    Configurations that differ in settings of initial values alone share them, as they share `model`, which is that of
+    the first one. Every array that belongs to a member has a leading axis of members, also where there is one.
 
     Attributes:
         dispatch: states, seeds, index, rates, reset, n, split -> states, Readings; see `_dispatch`.
@@ -107,10 +131,11 @@ class Compiled:
         """The numbers of members for which this process has compiled them."""
         self.optim = config.optim
         self.drops = config.model.dropout > 0
-        self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
+        self._initial = OrderedDict[str, Initial]()
         self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
-        self.initial = Parts(lambda seed: self.model.init(stream(seed, "init")), jax.ShapeDtypeStruct((), jnp.uint32))
-        params, stats = self.initial.shapes
+        self._model_of = partial(Model, spec=spec, backend=execution.scan_backend, remat=execution.remat)
+        self.model = self._model_of(config.model)
+        params, stats = self.initial(config.model, self.model).shapes
         self.layout = Layout(params, optimizer.groups(config.optim, self.model.recurrence, params))
         self.optimizer = optimizer.make(config.optim, self.layout)
         self.packed_shapes = jax.eval_shape(
@@ -123,7 +148,6 @@ class Compiled:
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
         index = everywhere if sampler is not None else self.placement.batch(axis=2)
-        self._init = jax.jit(partial(over_members, self.initial.compute))
         options = compiler_options(self.batch * spec.length * config.model.width)
         self.dispatch = jax.jit(
             self._dispatch,
@@ -140,14 +164,19 @@ class Compiled:
         )
         self.scores = _scores_of(self.objective, self.placement)
 
-    def init(self, seeds: np.ndarray) -> TrainState:
+    def initial(self, config: ModelConfig, model: Model | None = None) -> Initial:
+        """The initial values of a configuration, whose `model` is built where it is not given."""
+        key = msgspec.json.encode(config).decode()
+        return _kept(self._initial, key, lambda: Initial(model or self._model_of(config)))
+
+    def is_compiled(self, config: ModelConfig, members: int, *, begins: bool) -> bool:
+        """Whether this process has compiled what so many members need, with initial values where training `begins`."""
+        return members in self.counts and (not begins or members in self.initial(config).counts)
+
+    def init(self, config: ModelConfig, seeds: np.ndarray) -> TrainState:
         """The states before the first step, for `seeds` (members,); the host has them on their way to the devices."""
-        move = self.model.recurrence.init_on_cpu and jax.default_backend() != "cpu"
-        with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
-            drawn = jax.tree.map(lambda *arrays: np.stack(arrays), *[self.initial.draw([seed]) for seed in seeds])
-            computed = jax.device_get(self._init(drawn))
-        begun = [self.initial.arrange(*of_member((drawn, computed), number)) for number in range(len(seeds))]
-        return self.on_device([self._beginning(self.layout.vector(params), stats) for params, stats in begun])
+        values = self.initial(config).values(seeds)
+        return self.on_device([self._beginning(self.layout.vector(params), stats) for params, stats in values])
 
     def _beginning(self, vector: Tree, stats: Tree) -> TrainState:
         """The state of one run before its first step, of parameters (size,) and statistics."""
@@ -330,12 +359,19 @@ _CACHE: OrderedDict[str, Compiled] = OrderedDict()
 
 
 def compiled_for(config: RunConfig, execution: Execution, data: Data) -> Compiled:
-    """The functions of a configuration on its data, cached for the next run of the same rung."""
-    key = compiled_key(config, execution) + f"|{data.spec}|{data.metrics}"
-    if key not in _CACHE:
-        _CACHE[key] = Compiled(config, execution, data.spec, metrics=data.metrics, sampler=data.sampler)
-        if len(_CACHE) > COMPILED_KEPT:
-            _CACHE.popitem(last=False)
+    """The functions of a configuration on its data, kept for the next run that shares them."""
+    key = program_key(config, execution) + f"|{data.spec}|{data.metrics}"
+    return _kept(
+        _CACHE, key, lambda: Compiled(config, execution, data.spec, metrics=data.metrics, sampler=data.sampler)
+    )
+
+
+def _kept(cache: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
+    """What a cache has under `key`, made where it is missing; of others, the ones that were used last stay."""
+    if key not in cache:
+        cache[key] = make()
+        if len(cache) > COMPILED_KEPT:
+            cache.popitem(last=False)
             gc.collect()  # they are part of cycles, and hold a tenth of a process's memory
-    _CACHE.move_to_end(key)
-    return _CACHE[key]
+    cache.move_to_end(key)
+    return cache[key]

@@ -164,7 +164,7 @@ class Training:
         if resume is None:
             self.step = 0
             self.members = [Member(number, of_run) for number, of_run in enumerate(rates)]
-            self.state = compiled.init(self.seeds)
+            self.state = compiled.init(configs[0].model, self.seeds)
             self.best = [copied(of.evaluated()) for of in self.on_host()]
             """The best parameters of each member, on the host, where a copy needs no compiled function."""
         else:

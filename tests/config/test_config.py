@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from lrurun.config import recurrences, schema
-from lrurun.config.fingerprint import CONFIG_VERSION, compiled_key, fingerprint
+from lrurun.config.fingerprint import CONFIG_VERSION, compiled_key, fingerprint, program_key
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.errors import UsageError
@@ -217,13 +217,24 @@ def test_a_config_survives_the_ledgers_plain_table():
     assert fingerprint(again) == fingerprint(made)
 
 
-def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
+@pytest.mark.parametrize("key_of", [compiled_key, program_key])
+def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program(key_of):
     execution = Execution()
-    key = compiled_key(make(), execution)
-    assert compiled_key(make(seed=5, optim__lr=0.002), execution) == key
-    assert compiled_key(make(optim__weight_decay=0.1), execution) != key
-    assert compiled_key(make(), Execution(scan_backend="sequential")) != key
-    assert compiled_key(make(), Execution(devices=2)) != key
+    key = key_of(make(), execution)
+    assert key_of(make(seed=5, optim__lr=0.002), execution) == key
+    assert key_of(make(optim__weight_decay=0.1), execution) != key
+    assert key_of(make(), Execution(scan_backend="sequential")) != key
+    assert key_of(make(), Execution(devices=2)) != key
+
+
+def test_rungs_that_differ_in_initial_values_alone_share_a_program_but_are_not_trained_together():
+    plain, ring, other = (
+        make(model__recurrence=DIAGONAL | settings)
+        for settings in ({}, {"r_min": 0.5, "r_max": 0.99}, {"r_min": 0.5, "normalize": True})
+    )
+    execution = Execution()
+    assert program_key(plain, execution) == program_key(ring, execution) != program_key(other, execution)
+    assert compiled_key(plain, execution) != compiled_key(ring, execution)
 
 
 DIAGONAL = {"kind": "diagonal"}

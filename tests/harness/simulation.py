@@ -35,7 +35,7 @@ from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Attempt, Owner, Run
 from lrurun.paths import Places
-from lrurun.runner import attempt, execute, logs, processes, recorder, run_files, signals, snapshots, supervisor, worker
+from lrurun.runner import attempt, execute, logs, orders, processes, recorder, run_files, signals, snapshots, supervisor
 from lrurun.runner.executors import local
 from lrurun.runner.selection import Selection
 from lrurun.runner.signals import Signals
@@ -116,9 +116,9 @@ class SimulatedWorker:
 
     def __init__(self, world: World, work: Work, *, needs: Needs, devices: Sequence[str] = ()) -> None:
         self.world, self.needs, self.devices = world, needs, devices
-        self.order = Order(supervisor=0, plugins=worker.plugins.loaded(), needs=needs, work=work)
+        self.order = Order(supervisor=0, plugins=orders.plugins.loaded(), needs=needs, work=work)
         self.is_dismissed = False
-        self.process = Process(world, "worker", world.current.command, worker.main)
+        self.process = Process(world, "worker", world.current.command, orders.carry_out)
         self.process.worker = self  # type: ignore[attr-defined]
         self.output: list[str] = []
         self.pid = self.process.pid
@@ -312,7 +312,7 @@ class World:
         process = self.current
         assert process is not None
         one = getattr(process, "worker", None)
-        if one is not None and one.is_dismissed and seconds == worker.IDLE_SECONDS:
+        if one is not None and one.is_dismissed and seconds == orders.IDLE_SECONDS:
             sys.exit()  # its input is closed, and it has no run
         process.sleep(seconds)
 
@@ -344,7 +344,7 @@ class World:
 
 def install(world: World, patch: pytest.MonkeyPatch, thread: type[OneThread] = Prompt) -> World:
     """Replaces processes, threads, clock, training and checkpoints of the package by those of `world`."""
-    for module in (attempt, execute, logs, processes, recorder, signals, supervisor, worker, local, sql):
+    for module in (attempt, execute, logs, processes, recorder, signals, supervisor, orders, local, sql):
         if hasattr(module, "time"):
             patch.setattr(module, "time", world.time)
     for module in (recorder, snapshots):
@@ -353,15 +353,15 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[OneThread] = P
     patch.setattr(owner, "alive", world.alive)
     patch.setattr(local, "LocalWorker", functools.partial(SimulatedWorker, world))
     patch.setattr(local.machine, "killed_for_memory", lambda: 0)
-    patch.setattr(worker, "signal", SimpleNamespace(**vars(signal) | {"signal": _handler(world)}))
-    patch.setattr(worker, "_read_order", lambda: world.current.worker.order)  # type: ignore[union-attr]
-    patch.setattr(worker, "_exit_with", lambda *_: None)
-    patch.setattr(worker, "_send", lambda message: world.current.worker.output.append(encode(message)))  # type: ignore[union-attr]
+    patch.setattr(orders, "signal", SimpleNamespace(**vars(signal) | {"signal": _handler(world)}))
+    patch.setattr(orders, "_read_order", lambda: world.current.worker.order)  # type: ignore[union-attr]
+    patch.setattr(orders, "_exit_with", lambda *_: None)
+    patch.setattr(orders, "_send", lambda message: world.current.worker.output.append(encode(message)))  # type: ignore[union-attr]
     patch.setattr(logs, "redirected", _redirected)
     patch.setattr(logs, "write", lambda text: world.current.log.append(text) if world.current else None)
     patch.setattr(attempt, "_loaded", lambda config, folder: DATA)
     patch.setattr(execute.loop, "train_together", functools.partial(train_together, world))
-    patch.setattr(execute, "compiled_for", lambda *_: SimpleNamespace(counts=[1, 2]))
+    patch.setattr(execute, "compiled_for", lambda *_: SimpleNamespace(is_compiled=lambda *_, **__: True))
     patch.setattr(snapshots.checkpoints, "save", functools.partial(save, world))
     patch.setattr(snapshots.checkpoints, "restore", restore)
 
@@ -396,7 +396,7 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[OneThread] = P
     for module in (supervisor, processes):
         patch.setattr(module, "POLL_SECONDS", 0.5)  # fewer looks at what happens
     patch.setattr(supervisor, "UPDATE_SECONDS", 2.0)
-    patch.setattr(worker, "IDLE_SECONDS", 1.0)
+    patch.setattr(orders, "IDLE_SECONDS", 1.0)
     for name in ("keep_run", "keep_ladder"):  # which take half of the time, and have tests of their own
         patch.setattr(run_files, name, lambda *_: world.step("record"))
     return world

@@ -262,17 +262,19 @@ def test_parameters_that_need_the_cpu_are_computed_there(monkeypatch):
     plan, used = planning.make("TeacherStudent", ladder="cells", profile="smoke"), []
     for rung in plan.rungs[:2]:
         compiled = Compiled(rung.config, rung.execution, plan.task.spec(plan.options))
-        real = compiled._init
+        config = rung.config.model
+        initial = compiled.initial(config)
+        real = initial._compute
 
         def init(seeds, real=real):
             used.append(jax.config.jax_default_device)
             return real(seeds)
 
-        wanted = compiled.init(np.zeros(1, np.uint32))
+        wanted = compiled.init(config, np.zeros(1, np.uint32))
         with monkeypatch.context() as patch:
             patch.setattr(jax, "default_backend", lambda: "tpu")
-            patch.setattr(compiled, "_init", init)
-            found = compiled.init(np.zeros(1, np.uint32))
+            patch.setattr(initial, "_compute", init)
+            found = compiled.init(config, np.zeros(1, np.uint32))
         jax.tree.map(np.testing.assert_array_equal, wanted, found)
     assert plan.rungs[0].config.model.recurrence.draw == "remapped"
     assert used == [jax.local_devices(backend="cpu")[0], None]

@@ -198,6 +198,34 @@ def test_a_sweep_that_starts_over_starts_a_run_of_several_instances_once(tmp_pat
         assert sorted(run.generation for run in ledger.runs(superseded=True)) == [1, 2, 3]
 
 
+def test_rungs_that_differ_in_initial_values_alone_are_one_program_of_the_queue(tmp_path: Path) -> None:
+    """The worker that has it goes on with it; another leaves it alone while it is running."""
+    places = Places(ledger=tmp_path / "ledger.db", runs=tmp_path / "runs", data=tmp_path / "data")
+    plan = planning.make("sDigits", profile="smoke")
+    selection = Selection(plan=plan, rungs=planning.choose_rungs(plan, ["ring-init", "gamma-norm"]), seeds=[0, 1])
+    with Ledger.open(places.ledger) as ledger:
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        work = selection.work(instance, places)
+        program = work.program(instance.key, "stable-exponential")
+        names = Counter(work.programs[instance.key].values())
+        assert [rung for rung, name in work.programs[instance.key].items() if names[name] > 1] == [
+            "stable-exponential",
+            "ring-init",
+        ]
+        assert work.program(instance.key, "ring-init") == program != work.program(instance.key, "gamma-norm")
+        SelectedRuns(ledger, work, selection, lambda _: None).enqueue()
+
+        def next_rung(*compiled: str) -> str:
+            run = ledger.hold(instance.key, owner.this_process(), programs=work.programs, compiled=compiled)
+            assert run is not None
+            return run.run.memberships[0].rung
+
+        assert next_rung(work.program(instance.key, "gamma-norm")) == "gamma-norm"
+        assert next_rung(program) == "ring-init"
+        assert next_rung("another") == "ring-init", "both programs are running, so that the order counts"
+        assert next_rung(program) == "gamma-norm"
+
+
 WORK = Work(ledger="", runs=Path("runs"), data=Path("data"), ladder="", kind="training", rungs=[], seeds=[])
 
 

@@ -27,6 +27,15 @@ class RecurrenceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Whether each feature has a state of its own, so that `fits` refuses a state other than the width."""
         return False
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        """Names of the settings that decide about initial values alone, whatever they are set to.
+
+        With any of their values, the parameters have the same names, shapes and groups, and all methods but `init` of
+        the recurrence give the same. Runs that differ in them alone share their compiled functions.
+        """
+        return frozenset()
+
     def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
         """Raise ValueError where a model of `width` H, `state` N and these settings cannot be built.
 

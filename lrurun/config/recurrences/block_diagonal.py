@@ -24,6 +24,10 @@ class BlockDiagonalSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="
     max_phase: Annotated[float, Meta(gt=0, le=math.pi)] = math.pi
     """Upper end of the initial phases, in radians; the other eigenvalue of a block has the opposite phase."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"r_min", "r_max", "max_phase"})
+
     def __post_init__(self) -> None:
         check_radii(self.r_min, self.r_max)
         if self.r_max != 1.0 and not self.tied:

@@ -30,6 +30,10 @@ class DLRSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
     kernel_length: KernelLength = 0
     """Length of the kernel in steps; 0: as long as the sequence."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"phases", "dt_min", "dt_max"})
+
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)
         if self.poles == "real" and (self.cast, self.weights) != ("real", "real"):

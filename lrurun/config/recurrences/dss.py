@@ -26,6 +26,10 @@ class DSSSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
     kernel_length: KernelLength = 0
     """Length of the kernel in steps; 0: as long as the sequence."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"init", "dt_min", "dt_max"})
+
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)
 

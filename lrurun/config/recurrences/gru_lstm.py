@@ -24,6 +24,10 @@ class GatedCellSettings(RecurrenceSettings, frozen=True, kw_only=True):
     """Shortest initial time constant in steps, 2 in that paper. Zucchet and Orvieto (2024, appendix C.1) have
     1 / (1 - nu), half of t_max."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"t_min", "t_max"})
+
     def __post_init__(self) -> None:
         if not self.t_max and self.t_min != T_MIN:
             raise ValueError(f"t_min needs t_max, the longest time constant, found t_min = {self.t_min}, t_max = 0")

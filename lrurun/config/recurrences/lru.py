@@ -30,6 +30,10 @@ class LRUSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal")
     heads: Annotated[int, Meta(ge=0, le=65536)] = 0
     """Number of decays, each shared by the states of a head; 0: one for each state."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"r_min", "r_max", "max_phase"})
+
     def __post_init__(self) -> None:
         check_radii(self.r_min, self.r_max)
         if self.parametrization == "cartesian" and self.phase == "log":

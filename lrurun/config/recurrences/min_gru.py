@@ -65,6 +65,10 @@ class MinLSTMSettings(PositiveCellSettings, frozen=True, kw_only=True, tag="minl
     forget_bias: Annotated[float, Meta(ge=-100, le=100)] = 3.0
     """Initial bias of f."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"forget_bias"})
+
 
 CONTROLS: dict[str, dict[str, Any]] = {"shuffled gates": {"gates": "shuffled"}, "static gates": {"gates": "static"}}
 _VARIANTS: dict[str, dict[str, Any]] = {

@@ -40,6 +40,10 @@ class RGLRUSettings(GatedSettings, frozen=True, kw_only=True, tag="rg-lru"):
     """For decay = "exponential" and init = "ring": the initial a lies between the two, uniform in area, as |lambda| of
     the LRU."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"init", "gate_fan", "r_min", "r_max"})
+
     def __post_init__(self) -> None:
         check_radii(self.r_min, self.r_max)
         if self.decay == "sigmoid" and not self.recurrence_gate:

@@ -20,6 +20,10 @@ class RNNSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
     radius: Annotated[float, Meta(ge=0, le=10)] = 0.0
     """The spectral radius of the initial A, which is scaled to it after it is drawn; 0: A stays as drawn."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"draw", "radius"})
+
 
 DECLARATIONS = (
     Declaration(

@@ -30,6 +30,10 @@ class RotRNNSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"
     """Whether theta and M are in the recurrent group, as gamma and B always are. In the public code they are not: they
     train at the full learning rate, with weight decay."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"r_min", "r_max", "draw", "max_phase"})
+
     def __post_init__(self) -> None:
         check_radii(self.r_min, self.r_max)
 

@@ -23,6 +23,10 @@ class S4Settings(RecurrenceSettings, frozen=True, kw_only=True, tag="s4"):
     """Whether the initial B is clipped as in the published code: its imaginary part to at most 2, in eigenvectors whose
     first entry is real."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"dt_min", "dt_max", "clip_b"})
+
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)
 

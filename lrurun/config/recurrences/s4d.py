@@ -30,6 +30,11 @@ class S4DSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
     slow_dt: bool = True
     """Whether Delta is in the recurrent group, as A and B always are."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        # a B that is not trained is part of the functions, and "legs" has its own
+        return frozenset({"dt_min", "dt_max", *(("init",) if self.train_b else ())})
+
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)
 

@@ -30,6 +30,10 @@ class S5Settings(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
     slow_dt: bool = True
     """Whether B and Delta are in the recurrent group, as Lambda always is."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"blocks", "c_init", "dt_min", "dt_max"})
+
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)
 

@@ -32,6 +32,10 @@ class S6Settings(GatedSettings, frozen=True, kw_only=True, tag="s6"):
     dt_max: Step = 0.1
     """The initial Delta, without input, is log-uniform between the two."""
 
+    @property
+    def initial_only(self) -> frozenset[str]:
+        return frozenset({"dt_min", "dt_max"})
+
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)
         if self.gates == "static" and "selective" in (self.b, self.c):

@@ -6,9 +6,8 @@ chunks of a sequence that a recurrence processes side by side, (T, K, B, H).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +18,9 @@ from lrurun.data.task import Spec
 from lrurun.nn.axes import Array, Features, Mask, expand
 from lrurun.nn.draws import over_keys
 from lrurun.nn.network.block import Block, parameters
-from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, no_dropout, norm_of
+from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, norm_of
 from lrurun.nn.network.pooling import last_positions, pool, real_positions
-from lrurun.nn.recurrences import Params, Recurrence
+from lrurun.nn.recurrences import Recurrence
 from lrurun.nn.sampling import Shapes
 from lrurun.nn.scan import join, split
 
@@ -77,11 +76,11 @@ class Network(nnx.Module):
         key: Array | None = None,
         positions: Positions | None = None,
         counted: Array | None = None,
-    ) -> tuple[Array, Array | None]:
+    ) -> tuple[Array, list[Array]]:
         """Compute logits, and for each block the mean norm of the state at real positions of the sequences `counted`.
 
-        Logits are (B, classes), or (B, K, classes) at K positions, and norms (depth,). Arguments: see `Model.apply` and
-        `Model.evaluate`. In training, and without `counted`, there are no norms.
+        Logits are (B, classes), or (B, K, classes) at K positions; each norm is (). Arguments: see `Model.apply` and
+        `Model.evaluate`. Without `counted` there are no norms.
         """
         if self.spec.pair:
             # both documents in one batch: all first ones, then all second ones
@@ -113,45 +112,19 @@ class Network(nnx.Module):
 
     def _through_blocks(
         self, x: Features, mask: Mask | None, counted: Array | None, *, train: bool, key: Array | None
-    ) -> tuple[Features, Array | None]:
-        """Outputs (T, *K, B, H) of the last block after an optional norm; (depth,) the mean norm of each state."""
+    ) -> tuple[Features, list[Array]]:
+        """Outputs (T, *K, B, H) of the last block after an optional norm; the mean norm () of each block's states."""
         mask = mask if self.config.parity == "none" else None
+        drops = dropouts(self.config, key if train else None, x)
         added = self.recurrence.across([parameters(block.recurrence) for block in self.blocks])
-        added = added or [{}] * len(self.blocks)
-        norms: Array | None = None
-        if train:
-            drops = dropouts(self.config, key, x)
-            call = nnx.remat(Block.__call__, static_argnums=(5, 6)) if self.remat else Block.__call__
-            for block, drop, more in zip(self.blocks, drops, added, strict=True):
-                x, _ = call(block, jax.lax.optimization_barrier(x), mask, more, None, train, drop)
-            x = jax.lax.optimization_barrier(x)
-        else:
-            x, norms = self._evaluated(x, mask, counted, added)
+        call = nnx.remat(Block.__call__, static_argnums=(5, 6)) if self.remat else Block.__call__
+        norms: list[Array] = []
+        for block, drop, more in zip(self.blocks, drops, added or [{}] * len(drops), strict=True):
+            # in memory before a block reads it: fused with what comes before, XLA would compile each block by itself
+            x, norm = call(block, jax.lax.optimization_barrier(x), mask, more, counted, train, drop)
+            norms += [] if norm is None else [norm]
+        x = jax.lax.optimization_barrier(x)
         return self.final(x, mask, train) if self.config.final_norm else x, norms
-
-    def _evaluated(
-        self, x: Features, mask: Mask | None, counted: Array | None, added: Sequence[Params]
-    ) -> tuple[Features, Array | None]:
-        """As `_through_blocks` without training, in a loop: one block is compiled, not `depth` blocks.
-
-        In training, the gradient would need what each block keeps in an array of all blocks, which costs a third of a
-        step's time.
-        """
-        graphs, states = zip(*(nnx.split(block) for block in self.blocks), strict=True)
-
-        def one(x: Features, layer: tuple[Any, Params]) -> tuple[Features, Array | None]:
-            """The outputs (T, *K, B, H) of a block, and the mean norm () of its state."""
-            state, more = layer
-            y: tuple[Features, Array | None] = nnx.merge(graphs[0], state)(x, mask, more, counted, False, no_dropout)
-            return y
-
-        layers = [(nnx.to_pure_dict(state), more) for state, more in zip(states, added, strict=True)]
-        if len(layers) == 1:
-            x, norm = one(x, layers[0])
-            return x, None if norm is None else norm[None]
-        # neighbours in a vector stay where they are, if they are joined as vectors
-        stacked = jax.tree.map(lambda *a: jnp.concatenate([v.reshape(-1) for v in a]).reshape(-1, *a[0].shape), *layers)
-        return jax.lax.scan(one, x, stacked)
 
     def _head(self, x: Array) -> Array:
         """Logits (..., classes) of features (..., H)."""

@@ -213,16 +213,11 @@ Dropout = Callable[[Features, int], Features]
 """Applies dropout to the features of a block; the number is its index there: 0 or 1, then of feed-forward layers."""
 
 
-def no_dropout(x: Features, index: int) -> Features:
-    """`x` as it is: the dropout of evaluation."""
-    return x
-
-
 def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dropout]:
     """The dropout of each block, for features such as `like`; without a key, the identity."""
     rate, depth, count = config.dropout, config.depth, 2 + config.feed_forward
     if rate == 0.0 or key is None:
-        return [no_dropout] * depth
+        return [lambda x, index: x] * depth
     batch, width = like.shape[-2:]
 
     def factor(key: Array, shape: tuple[int, ...]) -> Array:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from lrurun.config.schema import ModelConfig
@@ -120,8 +121,7 @@ class Model:
         """
         network = self._merged(params, stats)
         logits, norms = network(inputs, lengths, train=False, positions=positions, counted=counted)
-        assert norms is not None  # because of `counted`
-        return logits, norms
+        return logits, jnp.stack(norms)
 
     def count(self, params: Tree) -> int:
         """Number of trained scalars."""
