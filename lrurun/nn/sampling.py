@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 def normals(key: Array, shapes: Shapes, variances: Mapping[str, float]) -> dict[str, Array]:
     """Independent normal entries with mean 0 and the variance of their name, float32."""
     return _pieces(_normal, key, shapes, {name: variances[name] ** 0.5 for name in shapes})
+
+
+def inner_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
+    """Independent standard normal entries, float32, of which the program that calls this computes more.
+
+    They are part of it: XLA may compute them once for each use, and round them otherwise there.
+    """
+    return _split(_normal(key, sum(map(math.prod, shapes.values()))), shapes, dict.fromkeys(shapes, 1.0))
 
 
 def truncated_normals(
@@ -61,7 +70,8 @@ def _truncated_normal(key: Array, count: int) -> Array:
     return jax.random.truncated_normal(key, -_CUT, _CUT, (count,), jnp.float32) / TRUNCATED
 
 
-class _Pieces(NamedTuple):
+@dataclass(frozen=True)
+class _Pieces:
     """The arrays that XLA makes of the entries of one sample."""
 
     distribution: Callable[[Array, int], Array]
@@ -95,18 +105,25 @@ def _pieces(
     distribution: Callable[[Array, int], Array], key: Array, shapes: Shapes, scales: Mapping[str, float]
 ) -> dict[str, Array]:
     """Arrays of `shapes` from one sample, multiplied by `scales`."""
-    if len(shapes) == 1:
-        # in the program that scales it, where XLA makes one constant of two
-        ((name, shape),) = shapes.items()
-        return {name: distribution(key, math.prod(shape)).reshape(shape) * scales[name]}
+    if len(shapes) == 1 or not isinstance(key, jax.core.Tracer):
+        # of one shape in the program that scales it, where XLA makes one constant of two; outside programs, where it
+        # does not, one operation after the other
+        pool = distribution(key, sum(map(math.prod, shapes.values())))
+        return _split(pool, shapes, scales)
     made = iter(shared(_Pieces(distribution, tuple(shapes.values()), tuple(scales[name] for name in shapes)), key))
-    arrays = {}
+    arrays: dict[str, Array] = {}
     for whole, group in groupby(shapes.items(), lambda one: not one[1][-1] % _VECTOR):
-        start, entries = 0, next(made).ravel() if whole else None
-        for name, shape in group:
-            if entries is None:
-                arrays[name] = next(made)
-            else:
-                arrays[name] = entries[start : start + math.prod(shape)].reshape(shape) * scales[name]
-                start += math.prod(shape)
+        if whole:
+            arrays |= _split(next(made).ravel(), dict(group), scales)
+        else:
+            arrays |= {name: next(made) for name, _ in group}
+    return arrays
+
+
+def _split(pool: Array, shapes: Shapes, scales: Mapping[str, float]) -> dict[str, Array]:
+    """Arrays of `shapes` from the entries of `pool`, one after the other, multiplied by `scales`."""
+    arrays, start = {}, 0
+    for name, shape in shapes.items():
+        arrays[name] = pool[start : start + math.prod(shape)].reshape(shape) * scales[name]
+        start += math.prod(shape)
     return arrays

@@ -11,14 +11,14 @@ from lrurun import plugins
 from lrurun.config import plugin_code
 from lrurun.config.fingerprint import compiled_key, program_key
 from lrurun.config.schema import Execution, RunConfig
-from lrurun.data import task_data, tasks
-from lrurun.data.task import Data
+from lrurun.data import tasks
 from lrurun.errors import LrurunError
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import ITEMS_REFUSED, HeldRun
 from lrurun.runner import logs
 
 if TYPE_CHECKING:
+    from lrurun.data.task import Data
     from lrurun.training.events import Event
 
 
@@ -145,6 +145,8 @@ _DATA: dict[str, Data] = {}
 def _loaded(config: RunConfig, folder: Path) -> Data:
     key = json.dumps([config.task, config.data, config.train.protocol, str(folder)], sort_keys=True)
     if key not in _DATA:
+        from lrurun.data import task_data  # numpy: a worker takes its first run without it
+
         task = tasks.get(config.task, config.data)
         _DATA[key] = task_data.load(task, tasks.options_of(task, config.data), folder, config.train.protocol)
     return _DATA[key]

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lrurun import kinds, machine, plugins
-from lrurun.data import task_data, tasks
+from lrurun.data import tasks
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
 from lrurun.ledger.attempt import Fenced
@@ -141,6 +141,8 @@ def _until_stopped(stop: StopRequest) -> Callable[[float], None]:
 
 
 def _prepare(work: Preparation) -> None:
+    from lrurun.data import task_data
+
     task = tasks.get(work.task, work.options)
     task.recipe = work.recipe
     sent: tuple[str, float] = ("", 0.0)
@@ -240,9 +242,10 @@ def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None
         if (kind := kinds.of(active[0].held.run.kind)) is not None:
             kind.execute(active[0], stop)
             return
+        execution = _execution()  # before data are loaded, which need some of the same packages
         for attempt in active:
             attempt.load()
-        _execution().execute(active, stop)
+        execution.execute(active, stop)
     except LedgerError:
         raise
     except (Fenced, MachineFault) as error:  # the runs are not to blame

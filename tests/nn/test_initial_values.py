@@ -2,6 +2,9 @@
 
 import functools
 import math
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +34,7 @@ from lrurun.nn.draws import Parts, over_keys
 from lrurun.nn.network import Model
 from lrurun.nn.recurrences import continuous, lru
 from lrurun.nn.recurrences.block_diagonal import remapped
+from tests.harness import ROOT
 from tests.harness.loops import double
 from tests.harness.networks import features
 from tests.harness.state_spaces import bilinear, legs, normal
@@ -482,9 +486,19 @@ def test_numpy_draws_the_bits_of_jax(shape):
 
 def in_parts(function, key):
     """What `function` gives of `key`, each part by itself."""
-    parts = Parts(function, key)
-    drawn = parts.draw([np.asarray(jax.random.key_data(key))])
-    return parts.arrange(drawn, jax.device_get(jax.jit(parts.compute)(drawn)))
+    return all_in_parts(function, [key])[0]
+
+
+def all_in_parts(function, keys):
+    """The same of many keys, compiled once."""
+    parts = Parts(function, keys[0])
+    compute = jax.jit(parts.compute)
+
+    def one(key):
+        drawn = parts.draw([np.asarray(jax.random.key_data(key))])
+        return parts.arrange(drawn, jax.device_get(compute(drawn)))
+
+    return [one(key) for key in keys]
 
 
 def whole(distribution, key, shapes, scales):
@@ -551,3 +565,39 @@ def test_a_network_in_parts_has_the_bits_of_the_whole(monkeypatch):
     found = in_parts(model.init, jax.random.key(2))
     monkeypatch.setattr(sampling, "_pieces", whole)
     assert equal(found, jax.jit(model.init)(jax.random.key(2)))
+
+
+def test_short_rows_in_parts_have_the_bits_of_the_whole(monkeypatch):
+    """A processor computes several rows of 3 at once, and rounds those that are left over otherwise."""
+    config = ModelConfig(recurrence=LRUSettings(), width=18, state=4, depth=4, glu="switch", experts=3)
+    model, keys = Model(config, features(classes=10, length=16)), list(jax.random.split(jax.random.key(1), 100))
+
+    def routers(key):
+        return [block["switch"]["router"] for block in model.init(key)[0]["blocks"].values()]
+
+    found = all_in_parts(routers, keys)
+    monkeypatch.setattr(sampling, "_pieces", whole)
+    assert equal(found, list(map(jax.jit(routers), keys)))
+
+
+def test_kernels_of_sgconv_in_parts_have_the_bits_of_the_whole():
+    """What divides them is computed of them in other loops than they are, so that their rounding differs there."""
+    layer = recurrences.build(SGConvSettings(kernel_length=30), width=21, state=5)
+    keys = list(jax.random.split(jax.random.key(1), 20))
+    assert equal(all_in_parts(layer.init, keys), list(map(jax.jit(layer.init), keys)))
+
+
+def test_parts_outside_of_programs_have_the_bits_of_single_operations(monkeypatch):
+    """A program makes one constant of two factors; studies draw without one, from rows that are no whole vectors."""
+    layer = recurrences.build(S4DSettings(init="lin"), width=20, state=24, bidirectional=True)
+    found = layer.init(jax.random.key(1))
+    monkeypatch.setattr(sampling, "_pieces", whole)
+    assert equal(found, layer.init(jax.random.key(1)))
+
+
+@pytest.mark.slow
+def test_parts_have_the_bits_of_the_whole_where_xla_optimises():
+    """As it does for users: tests compile without that, see FLAGS."""
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-q", __file__, "-k", "parts and bits and not optimises"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"XLA_FLAGS": ""}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -6,6 +6,7 @@ chunks of a sequence that a recurrence processes side by side, (T, K, B, H).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import jax
@@ -20,6 +21,7 @@ from lrurun.nn.network.block import Block, parameters
 from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, norm_of
 from lrurun.nn.network.pooling import last_positions, pool, real_positions
 from lrurun.nn.recurrences import Recurrence
+from lrurun.nn.sampling import Shapes
 from lrurun.nn.scan import join, split
 
 Positions = int | Array
@@ -37,11 +39,16 @@ class Network(nnx.Module):
         self.remat = remat
         width, depth, linear = config.width, config.depth, partial(Linear, precision=config.precision)
         key_recurrence, key_weights = jax.random.split(key)
-        of_blocks = {name: (depth, *shape) for name, shape in Block.shapes(config).items()}
+        of_block = Block.shapes(config)
+
+        def of_blocks(names: Iterable[str]) -> Shapes:
+            return {f"{name} {i}": of_block[name] for name in names for i in range(depth)}
+
         # sampled together, in this order: another one would be another sample
-        shapes = {"encoder": (spec.features, width), "glu": of_blocks.pop("glu"), "head": (width, spec.classes)}
+        shapes = {"encoder": (spec.features, width), **of_blocks(["glu"]), "head": (width, spec.classes)}
         hidden = {"hidden": (4 * width, width)} if spec.pair else {}
-        weights = lecun_normals(key_weights, {**shapes, **hidden, **of_blocks})
+        others = of_blocks(name for name in of_block if name != "glu")
+        weights = lecun_normals(key_weights, {**shapes, **hidden, **others})
         params = over_keys(recurrence.init, jax.random.split(key_recurrence, depth))
         if config.frame == "blocks":
             self.encoder = linear(weights["encoder"])
@@ -49,7 +56,7 @@ class Network(nnx.Module):
         self.blocks = nnx.List(
             Block(
                 {name: array[i] for name, array in params.items()},
-                {name: weights[name][i] for name in Block.shapes(config)},
+                {name: weights[f"{name} {i}"] for name in of_block},
                 config,
                 recurrence,
             )

@@ -12,7 +12,7 @@ import numpy as np
 from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
 from lrurun.nn.convolution import convolve
 from lrurun.nn.recurrences.base import Params, Recurrence
-from lrurun.nn.sampling import normals
+from lrurun.nn.sampling import inner_normals
 
 
 def _positions(factor: int) -> np.ndarray:
@@ -105,7 +105,7 @@ class SGConv(Recurrence):
 
     def init(self, key: Array) -> Params:
         shapes = {f"w{way}": (self._scales, self.width, self.state) for way in self.directions} | {"D": (self.width,)}
-        params = normals(key, shapes, dict.fromkeys(shapes, 1.0))
+        params = inner_normals(key, shapes)
         alpha, norm = jnp.asarray(self._alpha, jnp.float32), jnp.asarray(self._norm, jnp.float32)
         for way in self.directions:
             w = params[f"w{way}"]
