@@ -57,7 +57,7 @@ def split_set(text: str, example: str) -> tuple[str, Any]:
     Raises:
         UsageError: no `=`, or no name.
     """
-    import tomllib
+    import tomllib  # which lists of runs do not need
 
     name, equals, value = text.partition("=")
     name = name.strip()

@@ -61,7 +61,7 @@ def noncentrality(share: float, t: float, df: float) -> float:
             log_s += direction
     total = sum(weight for _, weight in points)
 
-    @cache
+    @cache  # `_root` begins at ends that `_bracket` has tried
     def below(shift: float) -> float:
         return sum(weight * math.erfc((shift - ts) / math.sqrt(2)) for ts, weight in points) / (2 * total)
 
