@@ -30,7 +30,6 @@ from lrurun.ledger.values import HeldRun
 from lrurun.paths import inside
 from lrurun.runner import environment, logs, run_files
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
-from lrurun.runner.collection import without_collection
 from lrurun.runner.processes import FAULT_EXIT
 from lrurun.runner.signals import GRACE_SECONDS
 from lrurun.runner.storage import storage_for
@@ -266,7 +265,7 @@ def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None
 @functools.cache
 def _execution() -> ModuleType:
     """What imports jax, imported once: each time, everything that then lives is kept."""
-    with without_collection():
+    with machine.without_collection():
         from lrurun.runner import execute
     return execute
 

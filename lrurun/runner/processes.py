@@ -35,9 +35,8 @@ def worker_environment(threads: int) -> dict[str, str]:
     env.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # numpy's threads sleep when they are idle, and do not spin
-    env.setdefault(
-        "MALLOC_ARENA_MAX", "1"
-    )  # of glibc: threads that compile leave no memory behind that only they reuse
+    # of glibc: threads that compile leave no memory behind that only they reuse
+    env.setdefault("MALLOC_ARENA_MAX", "1")
     return env
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from lrurun.runner.collection import without_collection
+from lrurun import machine
 
 
 def main() -> int:
     """Carries out the order on standard input; returns the exit code."""
-    with without_collection():
+    with machine.without_collection():
         from lrurun.runner import orders
         from lrurun.runner.processes import FAULT_EXIT
     code = orders.carry_out()
