@@ -15,20 +15,20 @@ import numpy as np
 from lrurun.config import planning
 from lrurun.training.compiled import Compiled
 
-SIZES = ["train.batch=32", "model.width=64", "model.depth=2"]
+SIZES = {"train.batch": 32, "model.width": 64, "model.depth": 2}
 MODELS = {
-    ("sCIFAR", "lru", "gamma-norm"): [*SIZES, "model.state=64"],
-    ("sCIFAR", "lru", "tanh-rnn"): [*SIZES, "model.state=64"],
-    ("ListOps", "lru", "small-phase"): [*SIZES, "model.state=64"],
-    ("Retrieval", "lru", "gamma-norm"): [*SIZES, "model.state=64", "train.batch=16"],
+    ("sCIFAR", "lru", "gamma-norm"): SIZES | {"model.state": 64},
+    ("sCIFAR", "lru", "tanh-rnn"): SIZES | {"model.state": 64},
+    ("ListOps", "lru", "small-phase"): SIZES | {"model.state": 64},
+    ("Retrieval", "lru", "gamma-norm"): SIZES | {"model.state": 64, "train.batch": 16},
     ("sCIFAR", "ssm", "s4d"): SIZES,
 }
 EXAMPLES = 500
 
 
-def mebibytes(task: str, ladder: str, rung: str, sets: list[str], devices: int) -> float:
+def mebibytes(task: str, ladder: str, rung: str, sets: dict[str, int], devices: int) -> float:
     """What a training step of a rung needs on each device."""
-    plan = planning.make(task, ladder=ladder, sets=[*sets, f"execution.devices={devices}"])
+    plan = planning.make(task, ladder=ladder, sets=sets | {"execution.devices": devices})
     [chosen] = planning.choose_rungs(plan, [rung])
     spec, batch = plan.task.spec(plan.options), chosen.config.train.batch
     compiled = Compiled(chosen.config, chosen.execution, spec)

@@ -62,7 +62,7 @@ def write_ladder(path: Path, rungs: int) -> None:
 
 def fill(path: Path, ladder: Path, seeds: int) -> None:
     """A ledger with a finished run for each rung and seed."""
-    plan = planning.make("sDigits", ladder=str(ladder), profile=None, sets=[], tune=False)
+    plan = planning.make("sDigits", ladder=str(ladder))
     owner = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
     draw = random.Random(0)
 

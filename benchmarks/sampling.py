@@ -44,7 +44,7 @@ def programs(task: str, options: argparse.Namespace) -> tuple[Callable[[], Any],
         task,
         ladder=options.ladder,
         profile=options.profile or None,
-        sets=[f"execution.steps_per_dispatch={options.steps}"] if options.steps else [],
+        sets={"execution.steps_per_dispatch": options.steps} if options.steps else {},
     )
     (rung,) = planning.choose_rungs(plan, [options.rung])
     sampler = plan.task.sampler(plan.options)
