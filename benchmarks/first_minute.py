@@ -3,10 +3,11 @@
     python benchmarks/first_minute.py [COMMIT] [--rounds 5] [--only ROW ...] [--rung RUNG ...] [--json FILE]
     python benchmarks/first_minute.py [COMMIT] --python OLD NEW
 
-Both are installed in fresh environments with the same versions of all packages, or the environments of --python are
-used, in which they are installed already. In each round both are measured one after the other, each figure by
-processes of its own with ledger, data and caches in a temporary folder. Other work on the machine changes seconds of
-processors little, so that these are compared; the ratios of a table are medians over the rounds, with least and most.
+Both are installed in fresh environments, or the environments of --python are used, in which they are installed
+already. Packages that both have must have the same versions; those that only one has are printed. In each round both
+are measured one after the other, each figure by processes of its own with ledger, data and caches in a temporary
+folder. Other work on the machine changes seconds of processors little, so that these are compared; the ratios of a
+table are medians over the rounds, with least and most.
 
 Rows:
 
@@ -19,8 +20,8 @@ Rows:
                 folder with what the first one has compiled. Data are prepared before.
     ladder      `lrurun ladder npDigits`, two workers, from nothing: without cache or data.
     worker      `lrurun ladder npDigits --rung gamma-norm --seeds 1` with an empty cache.
-    step        A step of the rung gamma-norm of npDigits in the loop of a worker without its ledger: five times the
-                difference of 450 and 50 steps, both with one evaluation on one batch at their ends, median.
+    step        A step of the rung gamma-norm of npDigits in the loop of a worker without its ledger: the median of five
+                differences between 450 and 50 steps, both with one evaluation on one batch at their ends.
     read        Commands that read a ledger of a finished npDigits, 96 runs with 200 metric rows each, which is filled
                 as `ledger.py` does it; the median of five.
     start       From the start of a worker's process to its first run, which a hook notes, with a warm cache.
@@ -342,10 +343,13 @@ def packages(python: Path) -> dict[str, str]:
 
 
 def checked(pythons: Sequence[Path]) -> dict[str, str]:
-    """The packages of two environments, of which no version may differ."""
+    """The packages of the new environment; none that the old one has, too, may have another version there."""
     old, new = (packages(python) for python in pythons)
     if different := [f"{name} {old[name]}, {new[name]}" for name in sorted(old.keys() & new) if old[name] != new[name]]:
         sys.exit(f"the environments have different versions of {'; '.join(different)}")
+    for side, names in ((OLD, old.keys() - new), (NEW, new.keys() - old)):
+        if names:
+            print(f"only in the {side} environment: {', '.join(sorted(names))}", file=sys.stderr)
     return new
 
 
