@@ -111,7 +111,7 @@ class Compiled:
     Attributes:
         dispatch: states, seeds, index, rates, reset, n, split -> states, Readings; see `_dispatch`.
         outputs: Evaluated, inputs, labels, lengths, counted -> outputs, (members, depth) float32; see `_outputs`.
-        scores: outputs, labels, weight, with_items -> sums, sums of items; see `_scores`. All rungs share it.
+        scores: outputs, labels, weight, with_items -> sums, sums of items; see `_scores_of`. All rungs share it.
         placement: the devices they run on.
     """
 

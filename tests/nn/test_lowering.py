@@ -37,9 +37,11 @@ def check(made: planning.Plan, rung: Any) -> None:
     execution = Execution(scan_backend=lowering.BACKEND, steps_per_dispatch=2)  # type: ignore[arg-type]
     split = steps.stand_in(spec, 4, sampler)
     compiled = Compiled(rung.training, execution, spec, metrics=made.task.metrics, sampler=sampler)
-    state = jax.eval_shape(compiled.init, steps.SEEDS)
+    state, live = (
+        jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), of)
+        for of in (compiled.packed_shapes, compiled.abstract.evaluated())
+    )
     arguments = steps.dispatch_arguments(compiled, split, 1)
-    live = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), compiled.abstract.evaluated())
     evaluated = steps.evaluate_arguments(compiled, split)
     predicted, _ = jax.eval_shape(compiled.outputs, live, *evaluated)
     functions = {
