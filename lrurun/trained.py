@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ Layers = list[tuple[complex, ...]]
 """The eigenvalues of each layer."""
 
 
-class Trained(Struct, frozen=True, kw_only=True):
+class Trained(Struct, frozen=True, kw_only=True, dict=True):
     """The model of a run, with the parameters of its best validation score."""
 
     id: str
@@ -78,13 +79,13 @@ class Trained(Struct, frozen=True, kw_only=True):
                 f"run {self.id}: expected inputs {expected}, found {shape}",
                 f"B sequences of L steps, as in the data of {self.config.task}, which have {self.spec.length} steps",
             )
-        return np.asarray(_logits(self.model, self.params, self.stats, inputs, lengths))
+        return np.asarray(self._outputs(self.params, self.stats, inputs, lengths))
 
-
-def _logits(model: Model, params: Any, stats: Any, inputs: Any, lengths: Any) -> jax.Array:
-    apply = jax.jit(lambda params, stats, inputs, lengths: model.apply(params, stats, inputs, lengths, train=False)[0])
-    logits: jax.Array = apply(params, stats, inputs, lengths)
-    return logits
+    @cached_property
+    def _outputs(self) -> Callable[..., jax.Array]:
+        """(params, stats, inputs, lengths) -> outputs, compiled once for each shape of its arguments."""
+        model = self.model
+        return jax.jit(lambda *arrays: model.apply(*arrays, train=False)[0])
 
 
 def load(
@@ -161,14 +162,11 @@ def predictions(run: Run, ledger: Ledger, folder: Path, split: Split) -> np.ndar
     """
     documents.load_code_of(ledger, run)
     model = _trained(run, ledger.checkpoints(run.id, "committed"), folder)
-    apply = jax.jit(
-        lambda inputs, lengths: model.model.apply(model.params, model.stats, inputs, lengths, train=False)[0]
-    )
     batch, parts = model.config.train.batch, []
     for start in range(0, len(split.labels), batch):
         index = np.minimum(np.arange(start, start + batch), len(split.labels) - 1)  # so that nothing is compiled twice
         lengths = None if split.lengths is None else jnp.asarray(split.lengths[index])
-        outputs = np.asarray(apply(jnp.asarray(split.inputs[index]), lengths))
+        outputs = np.asarray(model._outputs(model.params, model.stats, jnp.asarray(split.inputs[index]), lengths))
         if model.spec.output.loss == "cross-entropy":
             outputs = outputs.argmax(-1)
         parts.append(outputs[: len(split.labels) - start])

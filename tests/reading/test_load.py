@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from orbax.checkpoint import v1 as ocp
@@ -13,10 +15,44 @@ from orbax.checkpoint import v1 as ocp
 import lrurun
 from lrurun.config import planning
 from lrurun.data import task_data
+from lrurun.data.task import Spec
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger.ledger import Ledger
+from lrurun.nn.network import Model
+from lrurun.trained import Trained
 from lrurun.training.checkpoint_verification import digest
+from tests.harness import networks
 from tests.harness.machine import Machine
+
+
+def untrained(spec: Spec) -> Trained:
+    """A small model with its initial values."""
+    config = planning.make("sDigits", profile="smoke").rungs[0].config
+    model = Model(networks.config(), spec)
+    params, stats = model.init(jax.random.key(0))
+    return Trained(
+        id="abcdef012345", config=config, spec=spec, step=0, score=0.0, model=model, params=params, stats=stats
+    )
+
+
+def test_a_model_is_traced_once_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = untrained(networks.tokens())
+    ids = np.arange(24).reshape(2, 12) % 3
+    lengths = np.array([12, 5])
+    expected, _ = model.model.apply(model.params, model.stats, ids, lengths, train=False)
+    traced: list[tuple[int, ...]] = []
+    apply = Model.apply
+
+    def counting(self: Model, params: Any, stats: Any, inputs: Any, *others: Any, **options: Any) -> Any:
+        traced.append(inputs.shape)
+        return apply(self, params, stats, inputs, *others, **options)
+
+    monkeypatch.setattr(Model, "apply", counting)
+    np.testing.assert_allclose(model(ids, lengths), expected, rtol=1e-5, atol=1e-6)
+    model(ids[:, ::-1].copy(), lengths - 1)
+    assert traced == [(2, 12)]
+    model(ids[:1], lengths[:1])
+    assert traced == [(2, 12), (1, 12)]
 
 
 @pytest.mark.slow
