@@ -62,12 +62,19 @@ class Trained(Struct, frozen=True, kw_only=True, dict=True):
             inputs: numbers as in the prepared data, not scaled: the model scales them as in training. Pixels of digits
                 are from 0 to 16, pixels of CIFAR-10 from 0 to 255. (B, L) ids of tokens, (B, 2, L) for pairs;
                 (B, L, features) numbers, (B, L) with one feature.
-            lengths: numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
+            lengths: numbers of real positions, (B,), or (B, 2) for pairs, from 1 to L; None if all positions are real.
 
         Raises:
-            UsageError: inputs of another shape.
+            UsageError: inputs or lengths of another shape or type, ids outside of the vocabulary, or lengths outside of
+                the inputs.
         """
-        spec, shape = self.spec, np.shape(inputs)
+        inputs = self._inputs(inputs)
+        return np.asarray(self._outputs(self.params, self.stats, inputs, self._lengths(lengths, inputs)))
+
+    def _inputs(self, inputs: Any) -> np.ndarray:
+        """The ids, int32, or numbers, float32, of a call."""
+        array, spec = self._array("inputs", inputs), self.spec
+        shape = array.shape
         if spec.pair:
             expected, fits = "(B, 2, L)", len(shape) == 3 and shape[1] == 2
         elif spec.kind == "tokens" or (spec.features == 1 and len(shape) != 3):
@@ -75,11 +82,43 @@ class Trained(Struct, frozen=True, kw_only=True, dict=True):
         else:
             expected, fits = f"(B, L, {spec.features})", len(shape) == 3 and shape[2] == spec.features
         if not fits:
-            raise UsageError(
-                f"run {self.id}: expected inputs {expected}, found {shape}",
-                f"B sequences of L steps, as in the data of {self.config.task}, which have {self.spec.length} steps",
-            )
-        return np.asarray(self._outputs(self.params, self.stats, inputs, lengths))
+            raise self._unfit(f"inputs {expected}", shape)
+        if spec.kind == "tokens":
+            return self._integers("ids", array, least=0, most=spec.features - 1)
+        if not (jnp.issubdtype(array.dtype, jnp.floating) or array.dtype.kind in "iub"):
+            raise self._unfit("inputs that are real numbers", array.dtype)
+        return array.astype(np.float32)
+
+    def _lengths(self, lengths: Any, inputs: np.ndarray) -> np.ndarray | None:
+        """The lengths of a call, int32."""
+        if lengths is None:
+            return None
+        array = self._array("lengths", lengths)
+        expected = inputs.shape[: 2 if self.spec.pair else 1]
+        if array.shape != expected:
+            raise self._unfit(f"lengths {expected}", array.shape)
+        return self._integers("lengths", array, least=1, most=inputs.shape[2 if self.spec.pair else 1])
+
+    def _array(self, name: str, values: Any) -> np.ndarray:
+        try:
+            return np.asarray(values)
+        except ValueError:  # numpy's message for rows of different lengths
+            raise self._unfit(f"{name} that are an array", "rows of different lengths") from None
+
+    def _integers(self, name: str, array: np.ndarray, *, least: int, most: int) -> np.ndarray:
+        """The same numbers as int32."""
+        if array.dtype.kind not in "iu":
+            raise self._unfit(f"{name} that are integers", array.dtype)
+        if (outside := array[(array < least) | (array > most)]).size:
+            raise self._unfit(f"{name} from {least} to {most}", outside[0])
+        return array.astype(np.int32)
+
+    def _unfit(self, expected: str, found: Any) -> UsageError:
+        spec = self.spec
+        return UsageError(
+            f"run {self.id}: expected {expected}, found {found}",
+            f"B sequences of L steps, as in the data of {self.config.task}, which have {spec.length} steps",
+        )
 
     @cached_property
     def _outputs(self) -> Callable[..., jax.Array]:
