@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ Layers = list[tuple[complex, ...]]
 """The eigenvalues of each layer."""
 
 
-class Trained(Struct, frozen=True, kw_only=True):
+class Trained(Struct, frozen=True, kw_only=True, dict=True):
     """The model of a run, with the parameters of its best validation score."""
 
     id: str
@@ -61,12 +62,19 @@ class Trained(Struct, frozen=True, kw_only=True):
             inputs: numbers as in the prepared data, not scaled: the model scales them as in training. Pixels of digits
                 are from 0 to 16, pixels of CIFAR-10 from 0 to 255. (B, L) ids of tokens, (B, 2, L) for pairs;
                 (B, L, features) numbers, (B, L) with one feature.
-            lengths: numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
+            lengths: numbers of real positions, (B,), or (B, 2) for pairs, from 1 to L; None if all positions are real.
 
         Raises:
-            UsageError: inputs of another shape.
+            UsageError: inputs or lengths of another shape or type, ids outside of the vocabulary, or lengths outside of
+                the inputs.
         """
-        spec, shape = self.spec, np.shape(inputs)
+        inputs = self._inputs(inputs)
+        return np.asarray(self._outputs(self.params, self.stats, inputs, self._lengths(lengths, inputs)))
+
+    def _inputs(self, inputs: Any) -> np.ndarray:
+        """The ids, int32, or numbers, float32, of a call."""
+        array, spec = self._array("inputs", inputs), self.spec
+        shape = array.shape
         if spec.pair:
             expected, fits = "(B, 2, L)", len(shape) == 3 and shape[1] == 2
         elif spec.kind == "tokens" or (spec.features == 1 and len(shape) != 3):
@@ -74,17 +82,49 @@ class Trained(Struct, frozen=True, kw_only=True):
         else:
             expected, fits = f"(B, L, {spec.features})", len(shape) == 3 and shape[2] == spec.features
         if not fits:
-            raise UsageError(
-                f"run {self.id}: expected inputs {expected}, found {shape}",
-                f"B sequences of L steps, as in the data of {self.config.task}, which have {self.spec.length} steps",
-            )
-        return np.asarray(_logits(self.model, self.params, self.stats, inputs, lengths))
+            raise self._unfit(f"inputs {expected}", shape)
+        if spec.kind == "tokens":
+            return self._integers("ids", array, least=0, most=spec.features - 1)
+        if not (jnp.issubdtype(array.dtype, jnp.floating) or array.dtype.kind in "iub"):
+            raise self._unfit("inputs that are real numbers", array.dtype)
+        return array.astype(np.float32)
 
+    def _lengths(self, lengths: Any, inputs: np.ndarray) -> np.ndarray | None:
+        """The lengths of a call, int32."""
+        if lengths is None:
+            return None
+        array = self._array("lengths", lengths)
+        expected = inputs.shape[: 2 if self.spec.pair else 1]
+        if array.shape != expected:
+            raise self._unfit(f"lengths {expected}", array.shape)
+        return self._integers("lengths", array, least=1, most=inputs.shape[2 if self.spec.pair else 1])
 
-def _logits(model: Model, params: Any, stats: Any, inputs: Any, lengths: Any) -> jax.Array:
-    apply = jax.jit(lambda params, stats, inputs, lengths: model.apply(params, stats, inputs, lengths, train=False)[0])
-    logits: jax.Array = apply(params, stats, inputs, lengths)
-    return logits
+    def _array(self, name: str, values: Any) -> np.ndarray:
+        try:
+            return np.asarray(values)
+        except ValueError:  # numpy's message for rows of different lengths
+            raise self._unfit(f"{name} that are an array", "rows of different lengths") from None
+
+    def _integers(self, name: str, array: np.ndarray, *, least: int, most: int) -> np.ndarray:
+        """The same numbers as int32."""
+        if array.dtype.kind not in "iu":
+            raise self._unfit(f"{name} that are integers", array.dtype)
+        if (outside := array[(array < least) | (array > most)]).size:
+            raise self._unfit(f"{name} from {least} to {most}", outside[0])
+        return array.astype(np.int32)
+
+    def _unfit(self, expected: str, found: Any) -> UsageError:
+        spec = self.spec
+        return UsageError(
+            f"run {self.id}: expected {expected}, found {found}",
+            f"B sequences of L steps, as in the data of {self.config.task}, which have {spec.length} steps",
+        )
+
+    @cached_property
+    def _outputs(self) -> Callable[..., jax.Array]:
+        """(params, stats, inputs, lengths) -> outputs, compiled once for each shape of its arguments."""
+        model = self.model
+        return jax.jit(lambda *arrays: model.apply(*arrays, train=False)[0])
 
 
 def load(
@@ -161,14 +201,11 @@ def predictions(run: Run, ledger: Ledger, folder: Path, split: Split) -> np.ndar
     """
     documents.load_code_of(ledger, run)
     model = _trained(run, ledger.checkpoints(run.id, "committed"), folder)
-    apply = jax.jit(
-        lambda inputs, lengths: model.model.apply(model.params, model.stats, inputs, lengths, train=False)[0]
-    )
     batch, parts = model.config.train.batch, []
     for start in range(0, len(split.labels), batch):
         index = np.minimum(np.arange(start, start + batch), len(split.labels) - 1)  # so that nothing is compiled twice
         lengths = None if split.lengths is None else jnp.asarray(split.lengths[index])
-        outputs = np.asarray(apply(jnp.asarray(split.inputs[index]), lengths))
+        outputs = np.asarray(model._outputs(model.params, model.stats, jnp.asarray(split.inputs[index]), lengths))
         if model.spec.output.loss == "cross-entropy":
             outputs = outputs.argmax(-1)
         parts.append(outputs[: len(split.labels) - start])

@@ -434,7 +434,7 @@ def measure(
     known = dict.fromkeys(pair.task for pair in pairs) if pairs else SHAPES | PAPER
     for name in shapes:
         if name not in known:
-            raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
+            raise UsageError(f"--shape: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
     if pairs and not shapes:
         raise UsageError("bench claims: needs a task, whose sizes are the paper's", f"--shape {next(iter(known))}")
     if what == "loop" and shapes:

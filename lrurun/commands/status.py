@@ -163,6 +163,10 @@ class _Wanted(Struct, frozen=True, kw_only=True):
     where: str | None
     with_hidden: bool
 
+    def ledger(self, places: Places) -> Ledger:
+        """The ledger for reading, as it is now. Raises NotFoundError if there is none, and an instance is named."""
+        return opening.read_for_run(places, None) if self.instances else opening.read_current(places)
+
     def of(self, ledger: Ledger, hidden: Container[str]) -> tuple[list[LadderInstance], int]:
         """The instances, oldest first, and how many are left out because they are hidden and not named."""
         from lrurun.session import parts
@@ -214,7 +218,7 @@ def _active(places: Places, wanted: _Wanted) -> list[tuple[LadderInstance, bool]
     """The ladders with queued or running runs, and whether one is running."""
     from lrurun.instances import continuing
 
-    with opening.read_current(places) as ledger:
+    with wanted.ledger(places) as ledger:
         if not ledger.exists:
             return []
         superseded, hidden = continuing.superseded(ledger), ledger.hidden()
@@ -341,7 +345,7 @@ def _states(places: Places, wanted: _Wanted) -> tuple[list[_State], int]:
     from lrurun.instances import continuing
     from lrurun.report.live import progress
 
-    with opening.read_current(places) as ledger:
+    with wanted.ledger(places) as ledger:
         if not ledger.exists:
             return [], 0
         hidden = ledger.hidden()

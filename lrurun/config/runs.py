@@ -75,6 +75,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     outside = UsageError(
         f"--seeds {text}: seeds lie between 0 and {TUNING_SEED - 1}", f"those from {TUNING_SEED} on are for tuning runs"
     )
+    if not text.strip():
+        raise UsageError("--seeds: expected seeds, found an empty text", hint)
     if not re.fullmatch(r"-?[0-9]+(-[0-9]+)?(,-?[0-9]+(-[0-9]+)?)*,?", text, re.ASCII):
         raise UsageError(f"--seeds {text}: expected whole numbers", hint)
     if re.search("[0-9]{10}", text):  # Python does not convert numbers of any length

@@ -102,6 +102,12 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         """The command that trains its rungs with these seeds."""
         return clean(self.command(*self._rung_options, "--seeds", seeds, *plugins.load_options()))
 
+    def on_devices(self, count: int) -> str:
+        """The command that trains the same runs on another number of devices."""
+        changed = msgspec.structs.replace(self, sets=self.sets | {"execution.devices": count})
+        more = ["--decide"] if self.decide else ["--seeds", self.seeds] if self.seeds else []
+        return clean(changed.command(*self._rung_options, *more, *plugins.load_options()))
+
     def repeated(self, seeds: str, longer: str) -> LadderRequest:
         """The same with other seeds and, where it is not empty, the value of `--set` in `longer`."""
         from lrurun.config.settings import parse_sets

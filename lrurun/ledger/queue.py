@@ -29,7 +29,7 @@ from sqlalchemy import (
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import FixedExecution, RunKind
 from lrurun.errors import LaterVersionError, LrurunError, plural
-from lrurun.ledger.database.schema import ENVIRONMENT, EXECUTION, attempts, ladder_runs, ladders, runs
+from lrurun.ledger.database.schema import ENVIRONMENT, EXECUTION, SOURCES, attempts, ladder_runs, ladders, runs
 from lrurun.ledger.database.sql import ENQUEUE, among, among_given, json_number, lock, now, upsert
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.heartbeat import same_machine
@@ -257,7 +257,9 @@ def add_memberships(connection: Connection, memberships: list[dict[str, Any]]) -
 
 def newest_generations(connection: Connection, fingerprints: Iterable[str]) -> dict[str, Row[Any]]:
     """Fingerprint -> the run of its newest generation, which nobody changes before the transaction ends."""
-    query = select(runs, EXECUTION.label("execution")).where(among(runs.c.fingerprint, fingerprints))
+    query = select(runs, EXECUTION.label("execution"), SOURCES.label("sources")).where(
+        among(runs.c.fingerprint, fingerprints)
+    )
     locked = query.order_by(runs.c.generation).with_for_update(of=runs, key_share=True)
     return {row.fingerprint: row for row in connection.execute(locked)}
 
@@ -309,14 +311,23 @@ def _new_run(run: PlannedRun, generation: int, time: float) -> dict[str, Any]:
 
 
 def _set_execution(connection: Connection, row: Row[Any], planned: PlannedRun) -> None:
-    """Set the execution of an unfinished run to the planned one, except what its first attempt has fixed."""
+    """Set the execution of an unfinished run to the planned one, except what its first attempt has fixed.
+
+    A setting whose value changes has the source of its new value.
+    """
     if row.state not in ("queued", "interrupted", "failed"):
         return
-    fixed = {k: v for k, v in unpack(row.execution).items() if k in FixedExecution.__struct_fields__ and row.attempt}
+    before = unpack(row.execution)
+    fixed = {k: v for k, v in before.items() if k in FixedExecution.__struct_fields__ and row.attempt}
     execution = Document.pack(structs.replace(planned.execution, **fixed))
     if execution.text != row.execution:
-        number = share(connection, [execution])[execution]
-        connection.execute(update(runs).where(runs.c.number == row.number).values(execution_id=number))
+        after = unpack(execution.text)
+        changed = {f"execution.{k}" for k in before | after if before.get(k) != after.get(k)}
+        sources = {path: source for path, source in unpack(row.sources).items() if path not in changed}
+        sources |= {path: source for path, source in planned.sources.items() if path in changed}
+        texts = execution, Document.pack(sources)
+        references = dict(zip(("execution_id", "provenance_id"), map(share(connection, texts).get, texts), strict=True))
+        connection.execute(update(runs).where(runs.c.number == row.number).values(references))
 
 
 def _supersede(connection: Connection, old: int, new: int) -> None:

@@ -40,19 +40,36 @@ class PreparationDisplay(Protocol):
     def update(self, what: str, done: int, total: int | None) -> None: ...
 
 
+class TooFewDevices(UsageError):
+    """This machine has fewer devices than a run needs."""
+
+    def __init__(self, count: int, found: int, *, on_cpu: bool) -> None:
+        super().__init__(
+            f"execution.devices = {count}: a run needs {count} devices, this machine has {found}"
+            f"{' (a CPU is one)' if on_cpu else ''}",
+            f"use at most {found}: --set execution.devices={found}",
+        )
+        self.found = found
+        self.elsewhere = (
+            f"let the CPU count as {count}: export XLA_FLAGS=--xla_force_host_platform_device_count={count}"
+            if on_cpu
+            else f"use a machine that has {count}"
+        )
+        """What to do where the number is to stay."""
+
+
 def check_devices(count: int, *, of_programs: bool = False) -> None:
     """Checks that this machine has as many devices as a run needs; users' programs need them where there are any.
 
     Raises:
-        UsageError: it has fewer.
+        TooFewDevices: it has fewer.
     """
     devices = len(machine.nvidia_devices()) or None if of_programs else machine.devices()
     if devices is not None and count > devices:
-        on_cpu = "" if of_programs or machine.accelerators() else " (a CPU is one)"
-        raise UsageError(
-            f"execution.devices = {count}: a run needs {count} devices, this machine has {devices}{on_cpu}",
-            f"use at most {devices}: --set execution.devices={devices}",
+        on_cpu = not of_programs and (
+            os.environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu" or not machine.accelerators()
         )
+        raise TooFewDevices(count, devices, on_cpu=on_cpu)
 
 
 def prepare_data(

@@ -131,6 +131,7 @@ def continued(
         NotFoundError: there is no such instance.
         LrurunError: what concerns all ladders.
     """
+    from lrurun.runner.preparation import TooFewDevices
     from lrurun.session.study import Computation
 
     if options.site.is_local:
@@ -174,6 +175,8 @@ def continued(
                     work = Computation(places, [(request, request.plan())], options, signals)
                 code = max(code, finish(work))
             except OF_ONE_LADDER as error:
+                if isinstance(error, TooFewDevices) and isinstance(request, LadderRequest):
+                    error.hint = f"{error.elsewhere}, or use fewer: {request.on_devices(error.found)}"
                 failed(error)
             if code > 128:
                 return code, errors

@@ -151,7 +151,7 @@ def test_the_interval_of_a_median(count, ranks):
 def test_bench_refuses_what_it_cannot_measure(machine):
     """Before it measures anything."""
     said = machine.refused("bench", "scan", "--shape", "cifar")
-    assert "expected one of digits, scifar, listops, long, sCIFAR, ListOps, Text," in said
+    assert "error: --shape: expected one of digits, scifar, listops, long, sCIFAR, ListOps, Text," in said
     assert "found 'cifar'" in said
     assert "measuring" not in said
     assert "measures whole trainings, which have no --shape" in machine.refused("bench", "loop", "--shape", "digits")

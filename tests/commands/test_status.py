@@ -160,3 +160,9 @@ def test_a_terminal_without_signs_or_with_colours(hour: Machine) -> None:
     assert "\x1b[1mladder ssm on sCIFAR\x1b[0m\n" in text
     assert "\x1b[1minstance\x1b[0m" in text
     assert "\x1b[36m" not in text, "nothing is running"
+
+
+def test_an_instance_needs_a_ledger(machine: Machine) -> None:
+    for words in (("status",), ("status", "--watch")):
+        assert "there is no ledger" in machine.refused(*words, "--instance", "nope", code=4)
+        assert machine.run(*words).stdout == ""

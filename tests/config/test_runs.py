@@ -101,7 +101,7 @@ def test_seeds_are_a_number_or_a_list(text, seeds):
 
 WRONG = {
     "at least one seed is needed": ["0", "-3"],
-    "expected whole numbers": ["3.5", "", ",", "0,,1", "many", "1_0", "٣", "1e3", "0-", "0-1-2"],
+    "expected whole numbers": ["3.5", ",", "0,,1", "many", "1_0", "٣", "1e3", "0-", "0-1-2"],
     "a seed is named twice": ["0-2,1", "0,1,0", "0,00"],
     "the range 4-0 ends before it begins": ["4-0"],
     "seeds lie between 0 and 999": ["998-1000", "0-999999999", "0,-1", "1000,", "1001", "9" * 20, "0," + "9" * 5000],
@@ -115,6 +115,13 @@ def test_other_seeds_are_refused(message):
             parse_seeds(text)
         assert caught.value.message == f"--seeds {text}: {message}"
         assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_text_is_not_printed(text):
+    with pytest.raises(UsageError) as caught:
+        parse_seeds(text)
+    assert caught.value.message == "--seeds: expected seeds, found an empty text"
 
 
 @settings(max_examples=25, derandomize=True, deadline=None)

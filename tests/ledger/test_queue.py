@@ -385,6 +385,20 @@ def test_enqueue_adds_each_run_once(ledger: Ledger, key: str) -> None:
     assert (run.config, run.execution, run.sources) == (wanted[1].config, wanted[1].execution, wanted[1].sources)
 
 
+def test_a_changed_execution_has_the_sources_of_its_values(ledger: Ledger, key: str) -> None:
+    """Those of values that stay, or that the first attempt has fixed, stay too."""
+    names = "execution.threads", "execution.devices", "execution.feed"
+    first = {"data.rung": "recipe", **dict.fromkeys(names, "default")}
+    ledger.enqueue(key, [want(sources=first)])
+    ledger.finish(take(ledger, key), "interrupted", reason="interrupted: SIGTERM", step=0)
+    changed = want(execution={"threads": 3, "devices": 2}, sources=dict.fromkeys(["data.rung", *names], "--set"))
+    [run] = ledger.enqueue(key, [changed])
+    assert (run.execution.threads, run.execution.devices) == (1, 2)
+    assert run.sources == first | {"execution.devices": "--set"}
+    [run] = ledger.enqueue(key, [want(sources=first)])
+    assert run.sources == first
+
+
 def test_a_place_can_change_and_be_removed(ledger: Ledger, key: str) -> None:
     run = ledger.enqueue(key, [want(position=3)])[0]
     assert ledger.enqueue(key, [want(position=7)])[0].memberships[0].position == 7

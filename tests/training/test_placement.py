@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from lrurun.config import planning
 from lrurun.config.settings import parse_sets
 from lrurun.errors import UsageError
 from lrurun.nn.devices import flat, shared_by, unflat
-from lrurun.runner.preparation import check_devices
+from lrurun.runner.preparation import TooFewDevices, check_devices
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
 
 ROOT = Path(lrurun.__file__).parent.parent
@@ -56,6 +57,19 @@ def test_a_run_continues_with_another_number_of_devices(machine: Machine) -> Non
     wait_for(training(machine, step=20))
     stop(process, signal.SIGTERM)
     process.communicate(timeout=20)
+    refused = machine.run("resume", code=2).stderr
+    assert "execution.devices = 4: a run needs 4 devices, this machine has 1" in refused
+    [hint] = [line for line in refused.splitlines() if line.startswith("hint: ")]
+    assert hint.startswith(
+        "hint: let the CPU count as 4: export XLA_FLAGS=--xla_force_host_platform_device_count=4, or "
+    )
+    command = shlex.split(hint.partition("use fewer: ")[2])
+    assert command[:3] == ["lrurun", *arguments[:2]]
+    assert command[command.index("--seeds") + 1] == "0,"
+    assert "execution.devices=1" in command
+    assert "execution.devices=4" not in command
+    planned = machine.json("plan", *command[2:])
+    assert [row["rung"] for row in planned["rungs"] if row["seeds_left"]] == ["gamma-norm"]
     machine.run(*arguments, "--set", "execution.devices=2", env=FOUR)
     [run] = machine.json("runs")["runs"]
     assert run["state"] == "done"
@@ -68,8 +82,11 @@ def test_a_run_continues_with_another_number_of_devices(machine: Machine) -> Non
     assert "cpu, on 4 devices" in machine.run("show", run["id"]).stdout
     model = lrurun.load(run["id"], ledger=machine.ledger, runs_dir=machine.runs)
     assert model.config.train.batch == 24
-    refused = machine.run("verify", run["id"], code=2)
-    assert "a run needs 2 devices, this machine has 1" in refused.stderr
+    assert machine.run("verify", run["id"], code=2).stderr == (
+        "error: execution.devices = 2: a run needs 2 devices, this machine has 1 (a CPU is one)\n"
+        "hint: let the CPU count as 2: export XLA_FLAGS=--xla_force_host_platform_device_count=2\n"
+    )
+    assert "--set execution.devices" in machine.run("show", run["id"]).stdout
 
 
 def test_rows_are_in_the_order_of_the_devices() -> None:
@@ -123,8 +140,11 @@ def test_devices_are_counted_without_jax(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "accelerators", lambda: ["0", "3"])
     check_devices(2)
+    with pytest.raises(TooFewDevices) as refused:
+        check_devices(3)
+    assert (refused.value.found, refused.value.elsewhere) == (2, "use a machine that has 3")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    with pytest.raises(UsageError, match="this machine has 1"):
+    with pytest.raises(TooFewDevices, match=r"this machine has 1 \(a CPU is one\)"):
         check_devices(2)
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_force_host_platform_device_count=8")
     assert machine.devices() == 8

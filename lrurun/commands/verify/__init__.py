@@ -99,7 +99,7 @@ def verify(
 def _verify(places: Places, run: str, *, json: bool) -> int:
     from lrurun.instances import documents
     from lrurun.report import verification
-    from lrurun.runner.preparation import check_devices
+    from lrurun.runner.preparation import TooFewDevices, check_devices
     from lrurun.runner.signals import Signals
 
     with opening.existing(places, run) as ledger:
@@ -107,7 +107,11 @@ def _verify(places: Places, run: str, *, json: bool) -> int:
         documents.load_code_of(ledger, recorded.run)
     plan = _plan(places, recorded)
     devices = max(rung.execution.devices for rung in plan.rungs)
-    check_devices(devices, of_programs=plan.kind == "program")
+    try:
+        check_devices(devices, of_programs=plan.kind == "program")
+    except TooFewDevices as error:
+        error.hint = error.elsewhere  # the repetition has the settings of the run
+        raise
     signals = Signals()
     try:
         with signals.recorded(), _temporary_folder() as folder:

@@ -428,5 +428,6 @@ def document(reference: Column[int]) -> ColumnElement[str]:
 
 # The texts of the views.
 EXECUTION = document(runs.c.execution_id)
+SOURCES = document(runs.c.provenance_id)
 ENVIRONMENT = document(attempts.c.environment_id)
 """The JSON text of an attempt."""
