@@ -35,12 +35,13 @@ def normals(key: Array, shapes: Shapes, variances: Mapping[str, float]) -> dict[
     return _pieces(_normal, key, shapes, {name: variances[name] ** 0.5 for name in shapes})
 
 
-def inner_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
-    """Independent standard normal entries, float32, of which the program that calls this computes more.
+def inner_normals(key: Array, shapes: Shapes, variances: Mapping[str, float] | None = None) -> dict[str, Array]:
+    """As `normals`, with variance 1 without `variances`, of which the program that calls this computes more.
 
     They are part of it: XLA may compute them once for each use, and round them otherwise there.
     """
-    return _split(_normal(key, sum(map(math.prod, shapes.values()))), shapes, dict.fromkeys(shapes, 1.0))
+    scales = dict.fromkeys(shapes, 1.0) if variances is None else {name: variances[name] ** 0.5 for name in shapes}
+    return _split(_normal(key, sum(map(math.prod, shapes.values()))), shapes, scales)
 
 
 def truncated_normals(

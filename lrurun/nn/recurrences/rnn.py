@@ -18,7 +18,7 @@ from lrurun.nn.axes import Array, Features, Mask, StepFeatures
 from lrurun.nn.devices import flat
 from lrurun.nn.products import product
 from lrurun.nn.recurrences.base import Params, Recurrence
-from lrurun.nn.sampling import TRUNCATED, normals, truncated
+from lrurun.nn.sampling import TRUNCATED, inner_normals, normals, truncated
 from lrurun.nn.scan.in_place import scan_in_place
 
 _ACTIVATIONS: Final[dict[str, Callable[[Array], Array]]] = {
@@ -131,7 +131,8 @@ class RNN(Recurrence):
         n, h = self.state, self.width
         shapes = {"A": (n, n), "B": (n, h), **{f"C{way}": (h, n) for way in self.directions}, "D": (h,)}
         draw, radius = self.settings.draw, self.settings.radius
-        params = normals(key, shapes, {**self.variances, "A": 1.0 / n if draw == "normal" else 1.0})
+        sample = normals if draw == "normal" and not radius else inner_normals
+        params = sample(key, shapes, {**self.variances, "A": 1.0 / n if draw == "normal" else 1.0})
         a = params["A"]
         if draw == "truncated":
             a = truncated(a) * n**-0.5
