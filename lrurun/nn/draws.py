@@ -25,7 +25,7 @@ _KEY: Final = "key<fry>"
 _ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
 _CALLS: Final = ("jit", "pjit")
 """Names of a call of a jitted function."""
-_POOL: Final = "pool_of_bits"
+_POOL: Final = "_lrurun_sample"
 """The name of functions that are programs of their own, see `shared`."""
 _CHUNK: Final = 1 << 14
 """Blocks that are computed at once: they stay in the processor's cache."""
@@ -109,7 +109,9 @@ _ARRANGEMENTS: Final[_Rules] = {
     **_MOVES,
     "mul": lambda x, y, **_: np.multiply(np.asarray(x, np.float32), np.asarray(y, np.float32)),
     "split": lambda x, *, axis, sizes, **_: tuple(np.split(x, np.cumsum(sizes)[:-1], axis)),
-    "reshape": lambda x, *, new_sizes, **_: np.reshape(x, new_sizes),
+    "reshape": lambda x, *, new_sizes, dimensions, **_: np.reshape(
+        x if dimensions is None else np.transpose(x, dimensions), new_sizes
+    ),
     "broadcast_in_dim": lambda x, *, shape, broadcast_dimensions, **_: _broadcast(x, shape, broadcast_dimensions),
 }
 
@@ -161,6 +163,7 @@ class Parts:
         self._computations = _needed(steps, self._computed, lambda _: True)
         used = dict.fromkeys([*taken, *_taken(self._computations, [])])
         self._drawn = [slot for slot in used if slot in self._known]
+        self._draws = _needed(self._draws, self._drawn, lambda _: True)
 
     def _read(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any], rest: list[_Step]) -> list[Any]:
         """Divides the operations of `jaxpr`, with those of functions that it calls, into draws and `rest`.
@@ -288,7 +291,8 @@ def over_keys(function: Callable[[jax.Array], Tree], keys: jax.Array) -> Tree:
     """
     parts = Parts(function, jax.ShapeDtypeStruct((), keys.dtype))
     drawn = jax.vmap(lambda key: parts.draw([key], traced=True))(keys)
-    computed = jax.lax.map(parts.compute, drawn)
+    # a scan, not a map, which needs arrays: an initialisation may be of constants alone
+    _, computed = jax.lax.scan(lambda _, of_key: (None, parts.compute(of_key)), None, drawn, length=len(keys))
     return jax.vmap(partial(parts.arrange, traced=True), axis_size=len(keys))(drawn, computed)
 
 
@@ -305,7 +309,7 @@ def shared(sample: Callable[[jax.Array], Tree], key: jax.Array) -> Tree:
 def _pool(sample: Callable[[jax.Array], Tree], dtype: Any) -> tuple[Parts, Any]:
     parts = Parts(sample, jax.ShapeDtypeStruct((), dtype))
 
-    def pool_of_bits(drawn: list[jax.Array]) -> Any:
+    def _lrurun_sample(drawn: list[jax.Array]) -> Any:
         return parts.arrange(drawn, parts.compute(drawn), traced=True)
 
-    return parts, jax.jit(pool_of_bits)
+    return parts, jax.jit(_lrurun_sample)

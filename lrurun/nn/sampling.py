@@ -80,7 +80,7 @@ class _Pieces:
     scales: tuple[float, ...]
 
     def __call__(self, key: Array) -> list[Array]:
-        """Arrays whose rows are no whole number of vectors, scaled; and all other entries (n, _VECTOR) between them.
+        """Arrays whose rows are no whole number of vectors, scaled; between them all other entries, as (n, _VECTOR).
 
         XLA may round the last entries of a row otherwise than its vectors, so that an array of the first kind keeps its
         shape and its scale here. For the same reason there are at least two arrays: then XLA computes the logarithm in
@@ -88,9 +88,7 @@ class _Pieces:
         """
         sizes = [math.prod(shape) for shape in self.shapes]
         pool, start, arrays = self.distribution(key, sum(sizes)), 0, []
-        for whole, group in groupby(
-            zip(self.shapes, sizes, self.scales, strict=True), lambda one: not one[0][-1] % _VECTOR
-        ):
+        for whole, group in groupby(zip(self.shapes, sizes, self.scales, strict=True), lambda one: _is_whole(one[0])):
             if whole:
                 size = sum(size for _, size, _ in group)
                 arrays.append(pool[start : start + size].reshape(-1, _VECTOR))
@@ -113,12 +111,17 @@ def _pieces(
         return _split(pool, shapes, scales)
     made = iter(shared(_Pieces(distribution, tuple(shapes.values()), tuple(scales[name] for name in shapes)), key))
     arrays: dict[str, Array] = {}
-    for whole, group in groupby(shapes.items(), lambda one: not one[1][-1] % _VECTOR):
+    for whole, group in groupby(shapes.items(), lambda one: _is_whole(one[1])):
         if whole:
             arrays |= _split(next(made).ravel(), dict(group), scales)
         else:
             arrays |= {name: next(made) for name, _ in group}
     return arrays
+
+
+def _is_whole(shape: tuple[int, ...]) -> bool:
+    """Whether the rows of an array are whole numbers of vectors, whose entries XLA rounds alike in every program."""
+    return bool(shape) and not shape[-1] % _VECTOR
 
 
 def _split(pool: Array, shapes: Shapes, scales: Mapping[str, float]) -> dict[str, Array]:

@@ -31,7 +31,7 @@ from lrurun.config.recurrences.sgconv import SGConvSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.nn import conformance, recurrences, sampling
 from lrurun.nn.draws import Parts, over_keys
-from lrurun.nn.network import Model
+from lrurun.nn.network import Model, body
 from lrurun.nn.recurrences import continuous, lru
 from lrurun.nn.recurrences.block_diagonal import remapped
 from tests.harness import ROOT
@@ -508,6 +508,12 @@ def whole(distribution, key, shapes, scales):
     return {n: piece.reshape(shapes[n]) * scales[n] for n, piece in zip(shapes, pieces, strict=True)}
 
 
+def lecun(key, shapes):
+    """Weights as they were before scales were constants."""
+    unit = whole(sampling._truncated_normal, key, shapes, dict.fromkeys(shapes, 1.0))
+    return {name: array / array.shape[-2] ** 0.5 for name, array in unit.items()}
+
+
 def equal(found, wanted):
     """Whether two trees of arrays have the same bits."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
@@ -533,6 +539,7 @@ def of_a_plug_in(key):
         "old": jax.random.normal(jax.random.wrap_key_data(jax.random.key_data(key)), (2,)),
         "others": jax.random.normal(jax.random.key(3, impl="rbg"), (2,)),
         "orthogonal": jax.random.orthogonal(key_other, 3),
+        "turned": jax.lax.reshape(jnp.full((2, 3), 0.5) * jnp.arange(3.0), (3, 2), dimensions=(1, 0)),
         "constant": jnp.full((2, 3), 0.25),
         "number": jnp.float32(2.0),
     }
@@ -545,6 +552,25 @@ def test_parts_of_a_plug_in_have_the_bits_of_the_whole():
         in_parts(lambda key: over_keys(of_a_plug_in, jax.random.split(key, 2)), key),
         jax.jit(lambda key: jax.lax.map(of_a_plug_in, jax.random.split(key, 2)))(key),
     )
+
+
+def test_an_initialisation_may_have_no_draws():
+    def constants(_):
+        return {"A": jnp.eye(3), "b": jnp.arange(2.0), "c": np.ones((2, 2), np.float32), "d": jnp.zeros(())}
+
+    key = jax.random.key(1)
+    found = in_parts(lambda key: over_keys(constants, jax.random.split(key, 2)), key)
+    assert equal(found, {name: np.stack([array, array]) for name, array in constants(key).items()})
+    assert equal(jax.jit(lambda key: over_keys(constants, jax.random.split(key, 2)))(key), found)
+
+
+def test_a_sample_may_have_numbers_among_its_arrays():
+    shapes, variances = {"a": (), "b": (3,), "c": (16,)}, {"a": 4.0, "b": 1.0, "c": 1.0}
+    key = jax.random.key(1)
+    found = in_parts(lambda key: sampling.normals(key, shapes, variances), key)
+    entries = np.asarray(jax.jit(lambda key: jax.random.normal(key, (20,)))(key))
+    np.testing.assert_allclose(found["a"], 2.0 * entries[0], rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate([found["b"], found["c"]]), entries[1:], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -564,6 +590,7 @@ def test_a_network_in_parts_has_the_bits_of_the_whole(monkeypatch):
     model = Model(config, features(classes=10, length=16))
     found = in_parts(model.init, jax.random.key(2))
     monkeypatch.setattr(sampling, "_pieces", whole)
+    monkeypatch.setattr(body, "lecun_normals", lecun)
     assert equal(found, jax.jit(model.init)(jax.random.key(2)))
 
 

@@ -25,6 +25,7 @@ EPSILON = 1e-5
 
 def lecun_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
     """Weights (..., in, out) from a truncated normal with variance 1 / in (LeCun)."""
+    # XLA multiplies by the rounded inverse where a program divides by a constant
     scales = {name: float(np.float32(1.0) / np.float32(shape[-2] ** 0.5)) for name, shape in shapes.items()}
     return truncated_normals(key, shapes, scales)
 
