@@ -42,7 +42,7 @@ def mebibytes(task: str, ladder: str, rung: str, sets: dict[str, int], devices: 
     split = (array(np.uint8, *shape, spec.length, *features), array(np.int32, EXAMPLES), lengths)
     index, rates = array(np.int32, 1, compiled.rows, batch), array(np.float32, 1, compiled.rows)
     scalars = (array(np.bool_), array(np.int32))
-    state = jax.tree.map(lambda leaf: array(leaf.dtype, 1, *leaf.shape), compiled.packed_shapes)
+    state = jax.tree.map(lambda leaf: array(leaf.dtype, 1, *leaf.shape), compiled.vector_shapes)
     lowered = compiled.dispatch.lower(state, array(np.uint32, 1), index, rates, *scalars, split)
     return float(lowered.compile().memory_analysis().temp_size_in_bytes) / 2**20
 

@@ -122,7 +122,7 @@ def measure(
     say("compiling the training step")
     run = compiled.dispatch.lower(state, *arguments).compile()
     say("compiling the evaluation")
-    live = compiled.on_device([of.evaluated() for of in compiled.on_host(state)])
+    live = compiled.on_device(compiled.evaluated_on_host(state))
     outputs = compiled.outputs.lower(live, *evaluated).compile()
     weight, with_items = np.ones(compiled.batch, np.float32), np.bool_(False)
     predicted, _ = outputs(live, *evaluated)

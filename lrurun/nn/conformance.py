@@ -18,6 +18,7 @@ from lrurun.config.recurrences import KINDS
 from lrurun.nn import lowering, recurrences
 from lrurun.nn.recurrences import Params, Recurrence
 from lrurun.nn.recurrences.lru import LRU
+from lrurun.nn.scan import split
 
 LONG = 4096
 """Steps for which outputs must stay finite."""
@@ -74,7 +75,7 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
     width = state if settings.elementwise else width
     causal_only = KINDS[str(settings.__struct_config__.tag)].load().causal_only
     cases = [
-        _Case(
+        Case(
             recurrences.build(settings, width=width, state=state, bidirectional=two_way, backend=backend),
             jax.random.key(seed),
         )
@@ -87,6 +88,8 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
             findings.append(_guarded(f"{name}, {way}", test, case))
         if type(case.recurrence).kernels is not Recurrence.kernels:
             findings.append(_guarded(f"scan equals convolution, {way}", _scan_is_convolution, case))
+        if type(case.recurrence).scan_and_norms is not Recurrence.scan_and_norms:
+            findings.append(_guarded(f"scan and norms, {way}", scan_and_norms, case))
     if type(causal.recurrence).kernels is not Recurrence.kernels:
         findings.append(_guarded("convolution equals step", _convolution_is_step, causal))
     findings.append(_guarded("lowers for cuda and tpu", _lowers, two_way_case))
@@ -101,7 +104,7 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
     return _without_repeats(findings)
 
 
-class _Case:
+class Case:
     """A recurrence with its parameters and compiled functions, which the checks share: compiling takes longest."""
 
     def __init__(self, recurrence: Recurrence, key: Array) -> None:
@@ -137,10 +140,10 @@ def _moved(u: np.ndarray, at: int) -> np.ndarray:
     return other
 
 
-_Check = Callable[[_Case], tuple[bool, str]]
+_Check = Callable[[Case], tuple[bool, str]]
 
 
-def _guarded(name: str, test: _Check, case: _Case) -> Finding:
+def _guarded(name: str, test: _Check, case: Case) -> Finding:
     try:
         passed, detail = test(case)
     except Exception as error:  # a plug-in may raise anything; the other checks still run
@@ -174,7 +177,7 @@ def _lengths_mask(steps: int) -> np.ndarray:
     return np.arange(steps)[:, None] < np.array([steps, steps // 2, 1])[None, :]
 
 
-def _scan_is_step(case: _Case) -> tuple[bool, str]:
+def _scan_is_step(case: Case) -> tuple[bool, str]:
     recurrence, params, u = case.recurrence, case.params, case.inputs
     x, outputs = recurrence.initial_state(_BATCH), []
     step = jax.jit(recurrence.step)
@@ -185,10 +188,27 @@ def _scan_is_step(case: _Case) -> tuple[bool, str]:
     return worst < 1e-5, f"relative difference {worst:.1e}, at most 1e-05"
 
 
+def scan_and_norms(case: Case) -> tuple[bool, str]:
+    """Compares `scan_and_norms` with `scan`, and its norms at real positions with `norms`; in chunks, if it has any."""
+    recurrence, params, u, mask = case.recurrence, case.params, case.inputs, _lengths_mask(_STEPS)
+    chunks = recurrence.chunks(_STEPS, _BATCH)
+
+    @jax.jit
+    def outputs_and_norms(u: Array, mask: Array) -> tuple[Array, Array, Array, Array]:
+        """The outputs of both functions (T, *K, B, H), and the norms of both (T, B)."""
+        inputs, real = (split(u, chunks), split(mask, chunks)) if chunks > 1 else (u, mask)
+        y, norms = recurrence.scan_and_norms(params, inputs, real)
+        return y, recurrence.scan(params, inputs, real), norms(), recurrence.norms(params, u)
+
+    y, wanted, norms, norms_of_steps = (np.asarray(array) for array in outputs_and_norms(u, mask))
+    worst = max(_deviation(y, wanted), _deviation(norms[mask], norms_of_steps[mask]))
+    return worst < 1e-5, f"relative difference {worst:.1e}, at most 1e-05"
+
+
 _NO_KERNELS: Final = (True, "these settings have no convolution kernel")
 
 
-def _scan_is_convolution(case: _Case) -> tuple[bool, str]:
+def _scan_is_convolution(case: Case) -> tuple[bool, str]:
     """Compares the scan with the convolution in float64, so that 24 steps show any difference that is not rounding."""
     recurrence = case.recurrence
     with jax.enable_x64(True):
@@ -207,7 +227,7 @@ def _scan_is_convolution(case: _Case) -> tuple[bool, str]:
     return worst < 1e-10, f"relative difference in double precision {worst:.1e}, at most 1e-10"
 
 
-def _convolution_is_step(case: _Case) -> tuple[bool, str]:
+def _convolution_is_step(case: Case) -> tuple[bool, str]:
     """Compares the convolution with steps in float32, over many steps. Each step multiplies by a rounded eigenvalue,
     so the error grows with the steps."""
     recurrence, params = case.recurrence, case.params
@@ -225,7 +245,7 @@ def _convolution_is_step(case: _Case) -> tuple[bool, str]:
     return worst < 1, f"largest difference {worst:.2f} of the (8 + k) 2^-22 allowed after k steps"
 
 
-def _causal(case: _Case) -> tuple[bool, str]:
+def _causal(case: Case) -> tuple[bool, str]:
     params, u = case.params, case.inputs
     at = _STEPS // 2
     before, after = (np.asarray(case.scan(params, x, None)) for x in (u, _moved(u, at)))
@@ -241,7 +261,7 @@ def _causal(case: _Case) -> tuple[bool, str]:
     )
 
 
-def _both_ways(case: _Case) -> tuple[bool, str]:
+def _both_ways(case: Case) -> tuple[bool, str]:
     params, u = case.params, case.sequence(4, _BATCH)
     y, last, first = (np.asarray(case.scan(params, x, None)) for x in (u, _moved(u, -1), _moved(u, 0)))
     smallest = min(np.max(np.abs(last[0] - y[0])), np.max(np.abs(first[-1] - y[-1]))) / np.max(np.abs(y))
@@ -251,7 +271,7 @@ def _both_ways(case: _Case) -> tuple[bool, str]:
     )
 
 
-def _refuses(case: _Case) -> tuple[bool, str]:
+def _refuses(case: Case) -> tuple[bool, str]:
     recurrence, params, u = case.recurrence, case.params, case.inputs
     try:
         recurrence.step(params, recurrence.initial_state(_BATCH), jnp.asarray(u[0]))
@@ -260,7 +280,7 @@ def _refuses(case: _Case) -> tuple[bool, str]:
     return False, "step returned an output, although it depends on later inputs"
 
 
-def _reproducible(case: _Case) -> tuple[bool, str]:
+def _reproducible(case: Case) -> tuple[bool, str]:
     params, repeated, different = case.params, case.init(case.key), case.init(jax.random.fold_in(case.key, 2))
     equal = all(np.array_equal(params[name], repeated[name]) for name in params)
     differs = any(not np.array_equal(params[name], different[name]) for name in params)
@@ -270,7 +290,7 @@ def _reproducible(case: _Case) -> tuple[bool, str]:
     )
 
 
-def _float32(case: _Case) -> tuple[bool, str]:
+def _float32(case: Case) -> tuple[bool, str]:
     recurrence, params = case.recurrence, case.params
     u = jax.ShapeDtypeStruct((_STEPS, _BATCH, recurrence.width), jnp.float32)
     y = jax.eval_shape(recurrence.scan, params, u)
@@ -279,7 +299,7 @@ def _float32(case: _Case) -> tuple[bool, str]:
     return passed, f"outputs {y.dtype} {y.shape}, parameters of another type: {', '.join(wrong) or 'none'}"
 
 
-def _gradients(case: _Case) -> tuple[bool, str]:
+def _gradients(case: Case) -> tuple[bool, str]:
     """Gradients in float32 against central differences in float64, in one random direction for each array."""
     recurrence, params, u, mask = case.recurrence, case.params, case.inputs, _lengths_mask(_STEPS)
     rng = np.random.default_rng(0)
@@ -312,7 +332,7 @@ def _gradients(case: _Case) -> tuple[bool, str]:
     return worst < 1e-3, f"largest relative error {worst:.1e} ({where}), at most 1e-03"
 
 
-def _padding(case: _Case) -> tuple[bool, str]:
+def _padding(case: Case) -> tuple[bool, str]:
     params, u, mask = case.params, case.inputs, _lengths_mask(_STEPS)
     y = np.asarray(case.scan(params, u, mask))
     changed = np.asarray(case.scan(params, np.where(mask[..., None], u, np.float32(7.0)), mask))
@@ -326,7 +346,7 @@ def _padding(case: _Case) -> tuple[bool, str]:
     return passed, f"real outputs changed by {moved:.1e}; {apart:.1e} from the same sequence without padding"
 
 
-def _finite(case: _Case) -> tuple[bool, str]:
+def _finite(case: Case) -> tuple[bool, str]:
     recurrence, params = case.recurrence, case.params
     steps = LONG if recurrence.bounded else UNBOUNDED
     u = jnp.asarray(case.sequence(steps, 2))
@@ -342,13 +362,13 @@ def _finite(case: _Case) -> tuple[bool, str]:
     return finite, f"outputs and gradients at {steps} steps{claim}"
 
 
-def _recurrent_group(case: _Case) -> tuple[bool, str]:
+def _recurrent_group(case: Case) -> tuple[bool, str]:
     names = case.recurrence.recurrent_parameters | case.recurrence.undecayed_parameters
     unknown = sorted(names - set(case.params))
     return not unknown, f"unknown: {', '.join(unknown)}" if unknown else ", ".join(sorted(names)) or "none"
 
 
-def _lowers(case: _Case) -> tuple[bool, str]:
+def _lowers(case: Case) -> tuple[bool, str]:
     """Whether accelerators have the operations of the recurrence, with scans in the form for accelerators."""
     recurrence = case.recurrence
     on_accelerator = recurrences.build(
@@ -374,7 +394,7 @@ _EITHER_WAY: Final[dict[str, _Check]] = {
 }
 
 
-def _scale(case: _Case) -> tuple[bool, str]:
+def _scale(case: Case) -> tuple[bool, str]:
     """Means and variances over many layers, against the declared ones."""
     layers = [case.init(key) for key in jax.random.split(case.key, 100)]
     worst, where = 0.0, "none declared"
@@ -387,7 +407,7 @@ def _scale(case: _Case) -> tuple[bool, str]:
     return worst < 5, f"largest deviation {worst:.1f} standard errors ({where}), at most 5"
 
 
-def _state_norm(case: _Case) -> tuple[bool, str]:
+def _state_norm(case: Case) -> tuple[bool, str]:
     """E|x_L|^2 = gamma^2 (1 - |lambda|^(2L)) / (1 - |lambda|^2) E|B u|^2 for white u (LRU paper, prop. 3.3)."""
     recurrence, params, batch, steps = case.recurrence, case.params, 512, 100
     assert isinstance(recurrence, LRU)

@@ -182,10 +182,10 @@ def _compile(compiled: Compiled, members: int, split: Split, batch: int) -> None
         shape, dtype = (batch, *array.shape[1:]), jax.dtypes.canonicalize_dtype(dtype)
         return jax.ShapeDtypeStruct(shape, dtype, sharding=compiled.placement.batch())
 
-    def of_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    def with_members(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((members, *leaf.shape), leaf.dtype, sharding=compiled.placement.everywhere)
 
-    evaluated = jax.tree.map(of_all, jax.eval_shape(TrainState.evaluated, compiled.abstract))
+    evaluated = jax.tree.map(with_members, jax.eval_shape(TrainState.evaluated, compiled.abstract))
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
     inputs, labels = like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split))
     weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from lrurun.errors import LrurunError
+
 Tree = Any
 """Nested dictionaries of arrays."""
 
@@ -26,7 +28,7 @@ class Layout:
     """The parameters of a network one after another, those of one group of the optimiser next to each other.
 
     Attributes:
-        size: of the vector.
+        size: the number of parameters, the length of the vector.
         segments: group -> the part of the vector that has its parameters.
     """
 
@@ -34,20 +36,23 @@ class Layout:
         """Takes parameters, or their shapes and types; `groups` is a tree like it with the name of each one's group.
 
         Raises:
-            ValueError: a parameter is not of float32.
+            LrurunError: a parameter is not of float32.
         """
         named, self._structure = jax.tree_util.tree_flatten_with_path(tree)
         for path, leaf in named:
             if leaf.dtype != np.float32:
                 name = jax.tree_util.keystr(path, simple=True, separator=".")
-                raise ValueError(f"parameter {name}: expected float32, found {leaf.dtype}")
-        of_leaf = jax.tree.leaves(groups)
+                raise LrurunError(
+                    f"parameter {name}: expected float32, found {leaf.dtype}",
+                    hint="all parameters are float32; to check a recurrence: lrurun check recurrence NAME",
+                )
+        group_names = jax.tree.leaves(groups)
         self._shapes = [tuple(leaf.shape) for _, leaf in named]
-        self._order = sorted(range(len(named)), key=of_leaf.__getitem__)
+        self._order = sorted(range(len(named)), key=group_names.__getitem__)
         self._starts = [0] * len(named)
         self.size, self.segments = 0, dict[str, slice]()
         for number in self._order:
-            group, self._starts[number] = of_leaf[number], self.size
+            group, self._starts[number] = group_names[number], self.size
             self.size += math.prod(self._shapes[number])
             first = self.segments[group].start if group in self.segments else self._starts[number]
             self.segments[group] = slice(first, self.size)
@@ -55,11 +60,11 @@ class Layout:
     def vector(self, tree: Tree) -> Any:
         """The parameters of a tree as one vector (size,), of NumPy if they are; otherwise traced or on the device."""
         leaves = jax.tree.leaves(tree)
-        of: Any = np if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
-        return of.concatenate([leaves[number].reshape(-1) for number in self._order])
+        numpy: Any = np if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
+        return numpy.concatenate([leaves[number].reshape(-1) for number in self._order])
 
     def tree(self, vector: Any) -> Tree:
-        """The parameters in a vector (size,); of a NumPy vector, views."""
+        """The parameters in a vector (size,): views of it, if it is of NumPy."""
         parts = zip(self._starts, self._shapes, strict=True)
         leaves = [vector[start : start + math.prod(shape)].reshape(shape) for start, shape in parts]
         return jax.tree_util.tree_unflatten(self._structure, leaves)
@@ -73,7 +78,7 @@ class Layout:
         return starts
 
     def arrays(self, vector: Array, starts: Starts) -> Tree:
-        """As `tree`, of a traced vector: each parameter in memory of its own."""
+        """The parameters in a traced vector (size,), as `tree` returns them, but each in memory of its own."""
         leaves = [
             jax.lax.dynamic_slice(vector, (start,), (math.prod(shape),), allow_negative_indices=False).reshape(shape)
             for start, shape in zip(starts, self._shapes, strict=True)

@@ -22,7 +22,7 @@ from lrurun.config.fingerprint import compiled_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, probes
-from lrurun.training.compiled import Compiled, Evaluated, Readings, TrainState, Tree, compiled_for
+from lrurun.training.compiled import Compiled, Evaluated, Readings, Tree, compiled_for
 from lrurun.training.evaluation import Evaluation, compiling, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.schedule import learning_rates
@@ -88,15 +88,15 @@ def train_together(
     yield from training.finish(speed, test)
 
 
-def copied(tree: T) -> T:
-    """A copy of a tree of arrays on the host."""
-    copies: T = jax.tree.map(np.array, tree)
-    return copies
-
-
 def order_digest(data: Data, split: str) -> str:
     """A digest of the examples of a test split and of their order, "test" or "test@NAME"."""
     return hashlib.sha256(f"{data.sha256}\n{split}".encode()).hexdigest()
+
+
+def _copied(tree: T) -> T:
+    """A copy of a tree of arrays on the host."""
+    copies: T = jax.tree.map(np.array, tree)
+    return copies
 
 
 class Dispatched(NamedTuple):
@@ -155,23 +155,21 @@ class Training:
         self, compiled: Compiled, configs: Sequence[RunConfig], data: Data, resume: Sequence[Snapshot] | None
     ) -> None:
         self.compiled, self.data, self.schedule = compiled, data, configs[0].train
-        self._on_host: list[TrainState] | None = None
-        """The state of each member, once it was needed; None after they change."""
         self.started_at, self.first_step = 0.0, 0
         """When and where the clock of `speed` started."""
         self.seeds = np.array([config.seed for config in configs], np.uint32)
         rates = [learning_rates(config.optim, self.schedule.steps) for config in configs]
         if resume is None:
             self.step = 0
-            self.members = [Member(number, of_run) for number, of_run in enumerate(rates)]
+            self.members = [Member(number, run_rates) for number, run_rates in enumerate(rates)]
             self.state = compiled.init(configs[0].model, self.seeds)
-            self.best = [copied(of.evaluated()) for of in self.on_host()]
+            self.best = _copied(compiled.evaluated_on_host(self.state))
             """The best parameters of each member, on the host, where a copy needs no compiled function."""
         else:
             self.step = resume[0].step
             self.members = [Member(k, rates[k], r.score, r.best_step) for k, r in enumerate(resume)]
             self.best = [r.best for r in resume]
-            self.state = compiled.on_device([compiled.packed(r.live) for r in resume])
+            self.state = compiled.on_device([compiled.vectors(r.live) for r in resume])
 
     @property
     def active(self) -> list[Member]:
@@ -192,7 +190,7 @@ class Training:
         self.state, readings = self.compiled.dispatch(
             self.state, self.seeds, batches.indices, rates, reset, np.int32(n), batches.split
         )
-        self.step, self._on_host = step + n, None
+        self.step = step + n
         return Dispatched(self.step, readings)
 
     def begin(self, compile_seconds: float) -> Iterator[Event]:
@@ -205,8 +203,8 @@ class Training:
                 compile_seconds=compile_seconds,
             )
         if self.step == 0:
-            for member in self.members:
-                yield from self._spectrum(member, self.step, self.on_host()[member.number].params, "start")
+            for member, evaluated in zip(self.members, self.compiled.evaluated_on_host(self.state), strict=True):
+                yield from self._spectrum(member, self.step, evaluated.params, "start")
         self.started_at, self.first_step = time.perf_counter(), self.step
 
     def report(self, dispatched: Dispatched) -> Iterator[Event]:
@@ -248,11 +246,12 @@ class Training:
             rates = {member.number: float(member.rates[self.step - 1]) for member in active}
             inside = probes.measure(self.compiled, self.state, self.seeds, probed, rates)
         self.started_at += time.perf_counter() - now  # evaluation and probes are no part of the training speed
+        live = self.compiled.evaluated_on_host(self.state)
         for member in active:
             score = metric.oriented(evaluations[member.number].scores[metric.name])
             if math.isfinite(score) and score > member.score:
                 member.score, member.best_step = score, self.step
-                self.best[member.number] = copied(self.on_host()[member.number].evaluated())
+                self.best[member.number] = _copied(live[member.number])
         for member in active:
             found = evaluations[member.number]
             values = speed | {f"val/{name}": value for name, value in found.scores.items()} | found.norms
@@ -307,18 +306,12 @@ class Training:
 
     def snapshot(self, member: Member, step: int) -> Snapshot:
         """A copy of one run's state at `step`, on the host."""
-        live, best = copied(self.on_host()[member.number]), self.best[member.number]
+        live, best = _copied(self.compiled.on_host(self.state)[member.number]), self.best[member.number]
         return Snapshot(step=step, score=member.score, best_step=member.best_step, live=live, best=best)
-
-    def on_host(self) -> list[TrainState]:
-        """The state of each member, valid until the next dispatch."""
-        if self._on_host is None:
-            self._on_host = self.compiled.on_host(self.state)
-        return self._on_host
 
     def _live(self) -> Evaluated:
         """What evaluations take of the present states, on the device."""
-        return self.compiled.on_device([of.evaluated() for of in self.on_host()])
+        return self.compiled.on_device(self.compiled.evaluated_on_host(self.state))
 
     def speed(self, step: int) -> dict[str, float]:
         """Training steps per second from the start of this attempt to `step`, without evaluation."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from lrurun.data.metric import Metric
@@ -46,17 +45,26 @@ class Objective:
             if type(metric).measure_items is not Metric.measure_items
         }
 
-    def positions(self, labels: Array, length: int) -> tuple[Positions | None, Array]:
-        """The positions to decode, of `length`, and the labels there; None and all labels for one of a sequence."""
+    def positions(self, labels: Array, length: int) -> Positions | None:
+        """The positions to decode in sequences of `length` with these labels; None for an output for each sequence."""
         if self.output.at == "sequence":
-            return None, labels
-        count = labels.shape[1]
-        if self.output.labelled is None or self.output.labelled >= count:
-            return count, labels
+            return None
+        chosen, count = self._chosen(labels), labels.shape[1]
+        return count if chosen is None else chosen + (length - count)
+
+    def labels_at(self, labels: Array) -> Array:
+        """The labels at the `positions` that are decoded; all of them for an output for each sequence."""
+        chosen = self._chosen(labels)
+        if chosen is None:
+            return labels
+        return jnp.take_along_axis(labels, chosen if labels.ndim == 2 else chosen[..., None], axis=1)
+
+    def _chosen(self, labels: Array) -> Array | None:
+        """(B, K) indices on the second axis of `labels`: those with a label, then others; None for all."""
+        if self.output.labelled is None or self.output.labelled >= labels.shape[1]:
+            return None
         # stable: the labelled positions first, in their order
-        order = jnp.argsort(~self._labelled(labels), axis=1, stable=True)[:, : self.output.labelled]
-        index = order if labels.ndim == 2 else order[..., None]
-        return order + (length - count), jnp.take_along_axis(labels, index, axis=1)
+        return jnp.argsort(~self._labelled(labels), axis=1, stable=True)[:, : self.output.labelled]
 
     def _labelled(self, labels: Array) -> Array:
         """(B,) or (B, P) bool."""
@@ -93,8 +101,10 @@ class Objective:
         return jnp.where(labelled, losses, 0.0), labelled
 
     def _cross_entropy(self, outputs: Array, labels: Array) -> Array:
-        """The loss at each position. With one-hot labels: the gradient of a look-up is slow to compile."""
-        return optax.softmax_cross_entropy(outputs, jax.nn.one_hot(labels, self.classes, dtype=outputs.dtype))
+        """The loss at each position. No look-up of the label's class, whose gradient is slow to compile; and no product
+        with its one-hot code, which is NaN where a class is impossible, 0 times infinity."""
+        is_label = jax.nn.one_hot(labels, self.classes, dtype=bool)
+        return -jnp.sum(jnp.where(is_label, jax.nn.log_softmax(outputs), 0.0), axis=-1)
 
     def sums(self, outputs: Array, labels: Array, weight: Array) -> dict[str, Array]:
         """The sums of `lrurun.data.metric.Sums` over a batch whose examples have weights (B,), 0 for padding.
@@ -171,14 +181,6 @@ class Objective:
             guess = jax.nn.one_hot(predicted, self.classes)
             sums["confusion"] = jnp.einsum("...c,...d->cd", actual, guess, precision="float32")
         return sums
-
-
-_OBJECTIVES: dict[str, Objective] = {}
-
-
-def objective_of(spec: Spec, metrics: Sequence[Metric]) -> Objective:
-    """The objective of a task, one for all rungs, so that they share compiled functions."""
-    return _OBJECTIVES.setdefault(f"{spec.output}|{spec.classes}|{metrics}", Objective(spec, metrics))
 
 
 def _without_unknown(labels: Array, labelled: Array) -> Array:

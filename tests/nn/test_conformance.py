@@ -21,7 +21,7 @@ from lrurun.decoding import convert
 from lrurun.errors import UsageError
 from lrurun.nn import conformance, convolution, lowering, recurrences
 from lrurun.nn.axes import expand
-from lrurun.nn.recurrences import dlr
+from lrurun.nn.recurrences import Recurrence, dlr
 from lrurun.nn.recurrences.gated import Gated
 from lrurun.nn.recurrences.rnn import RNN
 from lrurun.nn.recurrences.s4d import S4D
@@ -36,6 +36,25 @@ MARKS["diagonal, normalised"] = ()
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in MARKS.items()])
 def test_conforms(name: str) -> None:
     assert not [finding for finding in conformance.check(VARIANTS[name]) if not finding.passed]
+
+
+WITH_CHUNKS = [
+    pytest.param(name, marks=() if name == "diagonal, normalised" else pytest.mark.slow)
+    for name, settings in VARIANTS.items()
+    if (kind := KINDS[str(settings.__struct_config__.tag)].load())
+    and {kind.chunks, kind.scan_and_norms} - {Recurrence.chunks, Recurrence.scan_and_norms}
+]
+
+
+@pytest.mark.parametrize("name", WITH_CHUNKS)
+def test_norms_of_chunks_side_by_side_are_those_of_the_sequence(name: str) -> None:
+    """In both directions, where a kind has them."""
+    settings = VARIANTS[name]
+    both = not KINDS[str(settings.__struct_config__.tag)].load().causal_only
+    width = 16 if settings.elementwise else 12
+    layer = recurrences.build(settings, width=width, state=16, bidirectional=both, backend="chunked")
+    passed, detail = conformance.scan_and_norms(conformance.Case(layer, jax.random.key(0)))
+    assert passed, detail
 
 
 def test_the_variants_change_every_setting_and_have_every_choice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -539,7 +539,7 @@ def of_a_plug_in(key):
         "old": jax.random.normal(jax.random.wrap_key_data(jax.random.key_data(key)), (2,)),
         "others": jax.random.normal(jax.random.key(3, impl="rbg"), (2,)),
         "orthogonal": jax.random.orthogonal(key_other, 3),
-        "turned": jax.lax.reshape(jnp.full((2, 3), 0.5) * jnp.arange(3.0), (3, 2), dimensions=(1, 0)),
+        "turned": jax.lax.reshape(jnp.arange(6.0).reshape(2, 3), (3, 2), dimensions=(1, 0)),
         "constant": jnp.full((2, 3), 0.25),
         "number": jnp.float32(2.0),
     }

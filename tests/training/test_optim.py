@@ -12,6 +12,7 @@ import optax
 import pytest
 
 from lrurun.config.schema import OptimConfig
+from lrurun.errors import LrurunError
 from lrurun.nn.network import Model
 from lrurun.training import optimizer
 from lrurun.training.layout import Layout
@@ -161,5 +162,5 @@ def test_parameters_lie_in_a_vector_group_by_group() -> None:
     for found in (layout.tree(vector), layout.tree(jnp.asarray(vector)), traced):
         jax.tree.map(np.testing.assert_array_equal, found, tree)
     assert layout.tree(vector)["b"].base is not None
-    with pytest.raises(ValueError, match=r"parameter a\.x: expected float32, found bfloat16"):
+    with pytest.raises(LrurunError, match=r"parameter a\.x: expected float32, found bfloat16"):
         Layout({"a": {"x": jnp.zeros(2, jnp.bfloat16)}}, {"a": {"x": "regular"}})

@@ -66,6 +66,18 @@ def spec(output: Output, classes: int = 3, length: int = 12, features: int = 1) 
     return Spec(name="t", kind="features", features=features, classes=classes, length=length, output=output)
 
 
+def test_a_class_that_is_impossible_leaves_a_finite_loss() -> None:
+    """Of the label's class, with its gradient; infinite where the label itself is impossible."""
+    objective = Objective(spec(Output()), [Accuracy()])
+    outputs, labels = np.array([[0.5, -np.inf, 2.0], [1.0, 0.0, -np.inf]], np.float32), np.array([2, 0])
+    mean = lambda outputs: objective.loss(outputs, labels)[0]  # noqa: E731
+    loss, gradient = jax.value_and_grad(mean)(outputs)
+    p = np.exp(outputs.astype(float)) / np.exp(outputs.astype(float)).sum(1, keepdims=True)
+    assert loss == pytest.approx(-np.log(p[[0, 1], labels]).mean(), rel=1e-6)
+    np.testing.assert_allclose(gradient, (p - np.eye(3)[labels]) / 2, atol=1e-6)
+    assert objective.loss(jnp.asarray(outputs), np.array([1, 0]))[0] == np.inf
+
+
 def sums_of(output: Output, metrics: list[Metric], outputs: np.ndarray, labels: np.ndarray, batch: int = 4) -> Any:
     """The sums of batches of 4, of which the last one is padded with an example that must not count."""
     objective = Objective(spec(output, outputs.shape[-1]), metrics)
@@ -328,7 +340,8 @@ def test_only_labelled_positions_are_decoded(length: int) -> None:
 
     @jax.jit
     def run(inputs, labels):
-        positions, chosen = Objective(sparse, ()).positions(labels, length)
+        objective = Objective(sparse, ())
+        positions, chosen = objective.positions(labels, length), objective.labels_at(labels)
         apply = partial(model.apply, *model.init(jax.random.key(0)), inputs, train=False)
         return chosen, *(apply(positions=at)[0] for at in (positions, None, 10))
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import ShapeDtypeStruct
@@ -16,12 +17,14 @@ from msgspec import structs
 from lrurun.config.recurrences import KINDS
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.schema import RunConfig
+from lrurun.data.metric import Metric
 from lrurun.data.task import Data
 from lrurun.nn.network import Model
 from lrurun.training import COMPILED_KEPT
 from lrurun.training.compiled import Compiled, TrainState, compiled_for
 from lrurun.training.events import Ended
 from lrurun.training.loop import train
+from lrurun.training.objective import own_sum
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
 
 __all__ = ["data"]  # a fixture
@@ -96,10 +99,10 @@ def functions(run: RunConfig, data: Data) -> list[Any]:
     """What is compiled to train and to evaluate a run, its groups of parameters, and eigenvalues of some parameters."""
     compiled = Compiled(run, EXECUTION, data.spec, metrics=data.metrics)
 
-    def of_one(leaf: Any) -> ShapeDtypeStruct:
+    def with_members(leaf: Any) -> ShapeDtypeStruct:
         return ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
 
-    states, shape = jax.tree.map(of_one, compiled.packed_shapes), (1, compiled.rows)
+    states, shape = jax.tree.map(with_members, compiled.vector_shapes), (1, compiled.rows)
     batch, split = run.train.batch, data.train
     training = compiled.dispatch.lower(
         states,
@@ -110,7 +113,7 @@ def functions(run: RunConfig, data: Data) -> list[Any]:
         np.int32(1),
         (split.inputs, split.labels, split.lengths),
     )
-    evaluated = jax.tree.map(of_one, jax.eval_shape(TrainState.evaluated, compiled.abstract))
+    evaluated = jax.tree.map(with_members, jax.eval_shape(TrainState.evaluated, compiled.abstract))
     assert split.lengths is not None
     evaluation = compiled.outputs.lower(
         evaluated, split.inputs[:batch], split.labels[:batch], split.lengths[:batch], np.ones(batch, np.bool_)
@@ -176,6 +179,33 @@ def test_a_rung_with_other_initial_values_compiles_nothing_else(
     ends = [events[-1] for events in (shared, alone)]
     assert all(isinstance(end, Ended) for end in ends)
     assert_same(*[end.snapshot for end in ends])  # type: ignore[union-attr]
+
+
+def test_a_metric_that_was_loaded_again_has_the_functions_of_its_new_form(data: Data) -> None:
+    """Although its name and settings are those of the old one; a rung of another width shares its scores."""
+
+    def loaded(factor: float) -> Data:
+        class Scaled(Metric, frozen=True, kw_only=True):
+            def measure(self, outputs: Any, labels: Any, weight: Any) -> dict[str, Any]:
+                return {"scaled": factor * jnp.sum(weight)}
+
+        return structs.replace(data, metrics=(Scaled(name="scaled", unit="points"),))
+
+    before, after = loaded(1.0), loaded(2.0)
+    assert str(before.metrics) == str(after.metrics)
+    first, second, wider = (
+        compiled_for(config(**sizes), EXECUTION, of)
+        for sizes, of in (({}, before), ({}, after), ({"width": 12}, after))
+    )
+    assert first is compiled_for(config(), EXECUTION, before)
+    assert second.scores is wider.scores is not first.scores
+    outputs, labels, weight = (
+        np.zeros((1, 8, data.spec.classes), np.float32),
+        np.zeros(8, np.int32),
+        np.ones(8, np.float32),
+    )
+    found = [compiled.scores(outputs, labels, weight, np.bool_(False))[0] for compiled in (first, second)]
+    assert [float(sums[own_sum("scaled", "scaled")][0]) for sums in found] == [8.0, 16.0]
 
 
 def test_configurations_share_functions_but_no_initial_values(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -367,6 +367,43 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
         assert value["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
+@pytest.mark.parametrize("make", [None, lambda *_: optax.contrib.schedule_free_adamw(0.01)], ids=["AdamW", "free"])
+def test_states_of_the_host_are_those_of_the_device(data: Data, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
+    """With names for parameters and for what the optimiser keeps of each, from which the same vectors return."""
+    if make is not None:
+        monkeypatch.setattr(optimizer, "make", make)
+    monkeypatch.setattr("lrurun.training.compiled._CACHE", OrderedDict())
+    run = config(seed=3)
+    compiled = compiled_for(run, EXECUTION, data)
+    states = compiled.init(run.model, np.array([3, 4], np.uint32))
+    moments = jax.tree.map(lambda of: of + np.arange(of.size, dtype=of.dtype).reshape(of.shape), states.moments)
+    states = jax.device_get(states._replace(moments=moments))
+    for number, named in enumerate(compiled.on_host(states)):
+        state = of_member(states, number)
+        assert set(named.params) == {"blocks", "encoder", "head"}
+        vectors = compiled.vectors(named)
+        assert jax.tree.structure(vectors) == jax.tree.structure(state)
+        jax.tree.map(np.testing.assert_array_equal, vectors, state)
+        evaluated = compiled.evaluated_on_host(states)[number]
+        jax.tree.map(np.testing.assert_array_equal, evaluated, named.evaluated())
+
+
+def test_parts_of_an_optimiser_that_are_dictionaries_stay_what_they_are(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optax's `named_chain` keeps its states in a dictionary of its own, around the vectors."""
+    chain = optax.named_chain(("adam", optax.scale_by_adam()), ("by", optax.scale(-0.1)))
+    monkeypatch.setattr(optimizer, "make", lambda *_: chain)
+    monkeypatch.setattr("lrurun.training.compiled._CACHE", OrderedDict())
+    run = config(seed=3)
+    compiled = compiled_for(run, EXECUTION, data)
+    state = of_member(jax.device_get(compiled.init(run.model, np.array([3], np.uint32))), 0)
+    assert isinstance(state.moments, dict)
+    vectors = compiled.vectors(compiled.named(state))
+    assert jax.tree.structure(vectors) == jax.tree.structure(state)
+    jax.tree.map(np.testing.assert_array_equal, vectors, state)
+
+
 def test_moments_follow_the_schedule(data: Data) -> None:
     """Four steps of the whole program equal four by hand: dropout, gradient, AdamW, rate of each step."""
     run = config()

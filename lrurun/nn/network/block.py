@@ -14,7 +14,6 @@ from lrurun.nn.network.layers import Dropout, FeedForward, Linear, ShortConvolut
 from lrurun.nn.network.switch import Switch
 from lrurun.nn.recurrences import Params, Recurrence
 from lrurun.nn.sampling import Shapes
-from lrurun.nn.scan import join
 
 
 class SequenceLayer(nnx.Module):
@@ -40,21 +39,12 @@ class SequenceLayer(nnx.Module):
         params = parameters(self) | more
         if counted is None:
             return self._recurrence.scan(params, u, mask), None
-        y, states = self._recurrence.scan_and_states(params, u, mask)
-        return y, self._mean_norm(params, u, states, counted)
-
-    def _mean_norm(self, params: Params, u: Features, states: Array | None, counted: Array) -> Array:
-        """Mean norm () of the states, or of those for the inputs `u`, over the positions `counted` (T, B)."""
+        y, norms = self._recurrence.scan_and_norms(params, u, mask)
 
         def mean() -> Array:
-            if states is None:
-                norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))  # (T, B)
-            else:
-                norms = jnp.sqrt(jnp.sum(jnp.square(states if states.ndim == 3 else join(states)), axis=-1))
-            return jnp.sum(jnp.where(counted, norms, 0.0)) / jnp.sum(counted, dtype=jnp.float32)
+            return jnp.sum(jnp.where(counted, norms(), 0.0)) / jnp.sum(counted, dtype=jnp.float32)
 
-        norm: Array = jax.lax.cond(jnp.any(counted), mean, lambda: jnp.float32(0.0))
-        return norm
+        return y, jax.lax.cond(jnp.any(counted), mean, lambda: jnp.float32(0.0))
 
 
 def parameters(layer: SequenceLayer) -> Params:

@@ -123,7 +123,7 @@ class Network(nnx.Module):
             # in memory before a block reads it: fused with what comes before, XLA would compile each block by itself
             x, norm = call(block, jax.lax.optimization_barrier(x), mask, more, counted, train, drop)
             norms += [] if norm is None else [norm]
-        x = jax.lax.optimization_barrier(x)
+        x = jax.lax.optimization_barrier(x)  # likewise: the last block, with a final norm, pooling or the head in it
         return self.final(x, mask, train) if self.config.final_norm else x, norms
 
     def _head(self, x: Array) -> Array:

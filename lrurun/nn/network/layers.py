@@ -162,17 +162,17 @@ def _normalized_backward(
     kept: _KeptByNorm, cotangents: tuple[Features, Array, Array]
 ) -> tuple[Features, Array, Array, None]:
     x, mean, rate, scale, mask = kept
-    g, of_mean, of_var = cotangents
+    g, mean_cotangent, var_cotangent = cotangents
     leading = tuple(range(x.ndim - 1))
-    of_bias = jnp.sum(g, axis=leading)
-    of_scale = rate * jnp.sum(g * (x - expand(mean, x.ndim)), axis=leading)
+    bias_gradient = jnp.sum(g, axis=leading)
+    scale_gradient = rate * jnp.sum(g * (x - expand(mean, x.ndim)), axis=leading)
     factor, count = scale * rate, _count(x, mask)
     # every real position has its share in the mean and in the variance; the variance does not depend on the mean
-    offset = (of_mean - factor * of_bias) / count
-    slope = (2.0 * of_var - factor * rate * of_scale) / count
+    offset = (mean_cotangent - factor * bias_gradient) / count
+    slope = (2.0 * var_cotangent - factor * rate * scale_gradient) / count
     shared = _affine(x, mean, slope, offset)
     shared = shared if mask is None else jnp.where(mask[..., None], shared, 0.0)
-    return g * expand(factor, x.ndim) + shared, of_scale, of_bias, None
+    return g * expand(factor, x.ndim) + shared, scale_gradient, bias_gradient, None
 
 
 _normalized.defvjp(_normalized_forward, _normalized_backward)

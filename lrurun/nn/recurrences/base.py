@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import numpy as np
 from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
 from lrurun.nn.complex import Complex
 from lrurun.nn.products import SMALL, Precision, product
+from lrurun.nn.scan import join
 
 Params = dict[str, Array]
 """Name -> real float32 array."""
@@ -126,12 +127,15 @@ class Recurrence(abc.ABC):
         """
         return jax.lax.scan(partial(self.step, params), self.initial_state(u.shape[1]), u)[1]
 
-    def scan_and_states(self, params: Params, u: Features, mask: Mask | None = None) -> tuple[Features, Array | None]:
-        """What `scan` returns, and the states on the way (T, *K, B, M): real numbers with the norms of `norms`.
+    def scan_and_norms(
+        self, params: Params, u: Features, mask: Mask | None = None
+    ) -> tuple[Features, Callable[[], StateNorms]]:
+        """What `scan` returns, and a function without arguments that computes what `norms` does, (T, B).
 
-        None where `scan` has no states, or others: then a network calls `norms`.
+        A network calls it where norms are asked for, in the function that called this one. A kind whose `scan` has the
+        states of its forward direction takes the norms of those; the others compute the states again.
         """
-        return self.scan(params, u, mask), None
+        return self.scan(params, u, mask), lambda: self.norms(params, u if u.ndim == 3 else join(u))
 
     @abc.abstractmethod
     def initial_state(self, batch: int) -> Any:

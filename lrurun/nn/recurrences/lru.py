@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, final
 
 import jax
@@ -24,7 +24,7 @@ from lrurun.nn.complex import Complex, Packed, zeros
 from lrurun.nn.recurrences.base import Params, Recurrence, complex_parameter
 from lrurun.nn.recurrences.parametrizations import Parametrization, parametrization, per_state
 from lrurun.nn.sampling import normals
-from lrurun.nn.scan import chunk_count, linear_scan
+from lrurun.nn.scan import chunk_count, join, linear_scan
 
 RADII: Final = (1e-4, 1.0 - 1e-7)
 """The smallest and the largest initial |lambda|: outside them logarithms are not finite, or not distinct."""
@@ -83,29 +83,35 @@ class Diagonal(Recurrence):
         return False
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
-        return self._scanned(params, u, mask)[0]
+        return self.scan_and_norms(params, u, mask)[0]
 
-    def scan_and_states(self, params: Params, u: Features, mask: Mask | None = None) -> tuple[Features, Array]:
-        y, x = self._scanned(params, u, mask)
-        return y, math.sqrt(2.0) * x if self.pairs else x
-
-    def norms(self, params: Params, u: Features) -> StateNorms:
-        norms = super().norms(params, u)
-        return math.sqrt(2.0) * norms if self.pairs else norms
-
-    def _scanned(self, params: Params, u: Features, mask: Mask | None) -> tuple[Features, Array]:
-        """The outputs, and both parts of the states of the forward direction (T, *K, B, 2 M)."""
+    def scan_and_norms(
+        self, params: Params, u: Features, mask: Mask | None = None
+    ) -> tuple[Features, Callable[[], StateNorms]]:
         lam, B, C, D = self.system(params)
+        packed_lam = Packed.of(lam)
         y = expand(D, u.ndim) * u
         # Zero input and zero state stay zero, so the backward direction starts at the last real position.
         real = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
         v = Packed(self.product(real, Packed.of(B, axis=0).parts))
-        states = []
-        for C_way, reverse in zip(C, (False, True), strict=False):
-            x = linear_scan(Packed.of(lam), v, reverse=reverse, backend=self.backend)
+        forward, *_ = states = [
+            linear_scan(packed_lam, v, reverse=reverse, backend=self.backend) for reverse in (False, True)[: len(C)]
+        ]
+        for C_way, x in zip(C, states, strict=True):
             y = y + self.product(x.parts, Packed.of(C_way.conj()).parts)  # Re(C x)
-            states.append(x.parts)
-        return y, states[0]
+
+        def norms() -> StateNorms:
+            x = forward.parts if u.ndim == 3 else join(forward.parts)
+            return self._with_conjugates(jnp.sqrt(jnp.sum(jnp.square(x), axis=-1)))
+
+        return y, norms
+
+    def norms(self, params: Params, u: Features) -> StateNorms:
+        return self._with_conjugates(super().norms(params, u))
+
+    def _with_conjugates(self, norms: StateNorms) -> StateNorms:
+        """The norms of the whole state, for those of the numbers that are computed."""
+        return math.sqrt(2.0) * norms if self.pairs else norms
 
     def step(self, params: Params, state: Complex, u: StepFeatures) -> tuple[Complex, StepFeatures]:
         self.require_causal()
