@@ -309,7 +309,7 @@ def test_forms_that_differ_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(S4D, "kernels", lambda self, *args: right(self, *args).at[0].multiply(1.001))
     monkeypatch.setattr(S4D, "scan", scan)
     one, both = (
-        conformance._Case(recurrences.build(S4DSettings(), bidirectional=two_way, width=4, state=8), jax.random.key(0))
+        conformance.Case(recurrences.build(S4DSettings(), bidirectional=two_way, width=4, state=8), jax.random.key(0))
         for two_way in (False, True)
     )
     assert not conformance._convolution_is_step(one)[0]
@@ -326,7 +326,7 @@ def test_an_operation_that_accelerators_lack_is_a_finding(monkeypatch: pytest.Mo
     assert "['cuda', 'tpu']" in lowering.problem(jax.jit(jax.scipy.linalg.schur), matrix)
     assert lowering.problem(jax.scipy.linalg.expm, matrix) == ""
     layer = recurrences.build(RNNSettings(activation="identity", draw="remapped"), width=3, state=4)
-    case = conformance._Case(layer, jax.random.key(0))
+    case = conformance.Case(layer, jax.random.key(0))
     assert conformance._lowers(case) == (True, "accelerators have all operations")
     monkeypatch.setattr(RNN, "init_on_cpu", False)
     passed, detail = conformance._lowers(case)

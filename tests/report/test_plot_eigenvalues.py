@@ -77,7 +77,7 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(
     spec = task.spec(tasks.options_of(task, config.data))
     seeds = np.array([config.seed], np.uint32)
     compiled = Compiled(config, Execution(), spec)
-    first = compiled.on_host(compiled.init(seeds))[0].params["blocks"]
+    first = compiled.on_host(compiled.init(config.model, seeds))[0].params["blocks"]
     [history] = [h for (name, _, _), h in small.history().items() if name == rung]
     axes = drawing[0].axes
     assert [ax.get_title() for ax in axes] == ["layer 0", "layer 1"]

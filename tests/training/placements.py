@@ -96,6 +96,6 @@ def memory(devices: int) -> int:
     split = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes)
     index = np.zeros((1, compiled.rows, 64), np.int32)
     rates, reset, seeds = np.zeros((1, compiled.rows), np.float32), np.bool_(False), np.zeros(1, np.uint32)
-    state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), compiled.packed_shapes)
+    state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), compiled.vector_shapes)
     lowered = compiled.dispatch.lower(state, seeds, index, rates, reset, np.int32(1), split)
     return int(lowered.compile().memory_analysis().temp_size_in_bytes)

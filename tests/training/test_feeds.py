@@ -272,7 +272,9 @@ ended = list(train(RUNS["pairs"], Execution(), data))[-1]
 assert (ended.state, ended.step) == ("done", 23)
 assert "grain" in sys.modules
 sums = {"loss": np.zeros(1), "count": np.ones(1)}
-programs = SimpleNamespace(evaluate=lambda *_: (sums, np.zeros((1, 1)), {}), placement=one)
+programs = SimpleNamespace(
+    outputs=lambda *_: (np.zeros((1, 500)), np.zeros((1, 1))), scores=lambda *_: (sums, {}), placement=one
+)
 evaluate(programs, None, large, 500, ())
 over = True
 watcher.join()
