@@ -268,7 +268,8 @@ def test_all_functions_are_compiled_before_the_first_step(data: Data, caplog: py
     assert isinstance(next(events), Began)
     before = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
     ours = ("_dispatch", "_outputs", "scores", "_lrurun_sample")
-    assert [before[name] for name in ours[:3]] == [1] * 3
+    assert [before[name] for name in ours[:2]] == [1, 1]
+    assert before["scores"] <= 1, "all rungs of a process share it"
     list(events)
     after = Counter(re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text))
     assert {name: after[name] for name in ours} == {name: before[name] for name in ours}
