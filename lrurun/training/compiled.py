@@ -355,8 +355,8 @@ def _scores_of(objective: Objective, placement: Placement) -> Any:
 def compiler_options(numbers: int) -> dict[str, int] | None:
     """Options of XLA for layers of so many numbers, batch times length times width; None for its own.
 
-    On a CPU, small ones are compiled with the second lowest level of optimisation: 0.8 of the processor time, for steps
-    that take 0.91 to 1 of theirs. Larger ones would take up to 1.06.
+    On a CPU, small ones are compiled with the second lowest level of optimisation, in 0.8 of the processor time;
+    `SMALL_LAYER` says what that does to steps.
     """
     return _LESS_OPTIMISED if numbers < SMALL_LAYER and jax.default_backend() == "cpu" else None
 
