@@ -226,7 +226,7 @@ class Arena:
         end = time.monotonic() + 30
         while self.trace(process.pid).phase != "migration" and process.poll() is None and time.monotonic() < end:
             time.sleep(0.001)
-        time.sleep(self.draw.uniform(0.0, 0.08))  # it takes about a tenth of a second
+        time.sleep(self.draw.uniform(0.0, 0.05))  # it takes less than a tenth of a second
         hit = process.poll() is None and _stop(psutil.Process(process.pid))
         hit = hit and self.trace(process.pid).phase == "migration"
         if hit:

@@ -74,7 +74,7 @@ def chaos(
         arena = Arena(folder / f"attacked-{len(arenas)}", cache, workers, arguments, draw, postgres)
         arenas.append(arena)
         if postgres is None:
-            done += any(arena.kill_creation() for _ in range(5))  # it takes a tenth of a second, and is easily missed
+            done += any(arena.kill_creation() for _ in range(20))  # it is short, and easily missed
         process = arena.ladder()
         while done < kills:
             if process.poll() is not None:
