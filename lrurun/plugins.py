@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 GROUP = "lrurun"
 """The group of the entry points, each with the name of a recurrence or task."""
 
-PluginType = Literal["recurrence", "task"]
+PluginType = Literal["recurrence", "task", "optimizer"]
 C = TypeVar("C", bound=type)
 E = TypeVar("E")
 

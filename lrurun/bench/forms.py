@@ -20,12 +20,13 @@ from jax import Array
 
 from lrurun.bench import Shape
 from lrurun.bench.steps import SEEDS, dispatch_arguments, stand_in
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.recurrences.rg_lru import RGLRUSettings
 from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.recurrences.s4d import S4DSettings
 from lrurun.config.recurrences.s5 import S5Settings
-from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from lrurun.config.schema import Execution, ModelConfig, RunConfig, TrainConfig
 from lrurun.data import tasks
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
@@ -226,7 +227,7 @@ def _config(shape: Shape) -> RunConfig:
         task="bench",
         data={},
         model=ModelConfig(recurrence=LRU, depth=shape.depth, width=shape.width, state=shape.state),
-        optim=OptimConfig(lr=1e-3, recurrent_factor=0.25, weight_decay=0.05),
+        optim=AdamW(lr=1e-3, recurrent_factor=0.25, weight_decay=0.05),
         train=TrainConfig(steps=1000, batch=shape.batch, eval_every=1000, log_every=1000),
         seed=0,
     )

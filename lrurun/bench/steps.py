@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from lrurun import machine, plugins
-from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig, decode
+from lrurun.config.optimizers.adamw import AdamW
+from lrurun.config.schema import Execution, ModelConfig, RunConfig, TrainConfig, decode
 from lrurun.data import task_data, tasks
 from lrurun.data.on_device import training_batch
 from lrurun.data.task import Sampler, Spec, Split
@@ -212,7 +213,7 @@ def _compiled_run(kind: str, backend: str) -> tuple[Compiled, Any, Any, tuple[An
         task=SMALL.name,
         data={"version": "1"},
         model=ModelConfig(recurrence=settings, depth=1, width=16, state=16, norm="layer", precision="float32"),
-        optim=OptimConfig(lr=1e-3, recurrent_factor=0.5, weight_decay=0.05),
+        optim=AdamW(lr=1e-3, recurrent_factor=0.5, weight_decay=0.05),
         train=TrainConfig(steps=100, batch=8, eval_every=100),
         seed=0,
     )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from lrurun.config.optimizers import OptimConfig
 from lrurun.config.schema import (
     Config,
     Execution,
@@ -14,12 +15,17 @@ from lrurun.config.schema import (
     ImportedConfig,
     LadderConfig,
     RunConfig,
+    UncheckedOptim,
     UncheckedSettings,
 )
 from lrurun.decoding import canonical
 
 CONFIG_VERSION = 1
 """Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
+
+
+RATES = ("warmup", "warmup_steps", "schedule", "cooldown", "floor")
+"""The settings of `optim` that decide about the learning rate of each step, beside `lr`, and about nothing else."""
 
 
 def fingerprint(config: LadderConfig) -> str:
@@ -58,13 +64,16 @@ def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, An
 def same_settings(run: Config, rung: Config, without: Sequence[str] = ()) -> bool:
     """Whether a run has the settings of a rung, apart from its seed and the paths `without`.
 
-    Documents record no defaults, runs record all. Where the code of a recurrence is not loaded, so that defaults are
-    not known, only what the rung records is compared, beside the digest of the code.
+    Documents record no defaults, runs record all. Where the code of a recurrence or optimiser is not loaded, so that
+    defaults are not known, only what the rung records is compared, beside the digest of the code.
     """
     of_run, of_rung = common_settings(run, without), common_settings(rung, without)
     if isinstance(rung, RunConfig) and isinstance(rung.model.recurrence, UncheckedSettings):
         settings = of_run.get("model", {}).get("recurrence", {})
         of_run["model"]["recurrence"] = {name: settings.get(name) for name in of_rung["model"]["recurrence"]}
+    if isinstance(rung, RunConfig) and isinstance(rung.optim, UncheckedOptim):
+        optim, common = of_run.get("optim", {}), OptimConfig.__struct_fields__
+        of_run["optim"] = {name: optim[name] for name in optim if name in common or name in of_rung["optim"]}
     return of_run == of_rung
 
 
@@ -79,9 +88,11 @@ def compiled_key(config: RunConfig, execution: Execution) -> str:
 def program_key(config: RunConfig, execution: Execution) -> str:
     """A key that is equal for runs with the same compiled functions, apart from those of initial values.
 
-    They may differ as those with the same `compiled_key`, and in settings that decide about initial values alone.
+    They may differ as those with the same `compiled_key`, and in settings that decide about initial values or about the
+    learning rates of steps alone: these are data of the functions.
     """
-    return _key(config, execution, [f"model.recurrence.{name}" for name in config.model.recurrence.initial_only])
+    initial = [f"model.recurrence.{name}" for name in config.model.recurrence.initial_only]
+    return _key(config, execution, [*initial, *(f"optim.{name}" for name in RATES)])
 
 
 def _key(config: RunConfig, execution: Execution, without: Sequence[str]) -> str:

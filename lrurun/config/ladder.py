@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from lrurun import decoding, paths, plugins
-from lrurun.config.schema import KIND
+from lrurun.config.schema import KIND, OPTIMIZER
 from lrurun.config.settings import flatten
 from lrurun.config.unknown_settings import path_fault, setting_faults
 from lrurun.decoding import Fault, sound
@@ -392,12 +392,14 @@ def load_plug_ins(ladder: Ladder, name: str, *, imports: bool = True) -> None:
             )
     if imports:
         for rung in ladder.rungs:
-            find_recurrence(rung.change)
+            load_packages(rung.change)
 
 
-def find_recurrence(table: dict[str, Any]) -> None:
-    """Loads the installed package that provides the recurrence in these settings."""
-    plugins.load_installed("recurrence", dict(flatten(table)).get(KIND))
+def load_packages(table: Mapping[str, Any]) -> None:
+    """Loads the installed packages that provide the recurrence and the optimiser in these settings."""
+    changes = dict(flatten(dict(table)))
+    plugins.load_installed("recurrence", changes.get(KIND))
+    plugins.load_installed("optimizer", changes.get(OPTIMIZER))
 
 
 def rules(ladder: Ladder, *, imports: bool = True) -> Iterator[UsageError]:

@@ -15,14 +15,14 @@ from lrurun import decoding, paths, plugins
 from lrurun.config import imported, names, programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.instance import Instance
-from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
+from lrurun.config.ladder import Ladder, default_ladder, load_ladder, load_packages, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.resolve import RateSource, full, resolve, with_point
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
-from lrurun.config.schema import KIND, TUNING_SEED, Execution, RunKind
+from lrurun.config.schema import TUNING_SEED, Execution, RunKind
 from lrurun.config.search import Search, search_of
 from lrurun.config.unknown_settings import check_set, setting_faults
 from lrurun.data import tasks
@@ -233,7 +233,7 @@ def of_documents(
         check_set(path, used, known)
     changes = dict(sets)
     if imports:
-        plugins.load_installed("recurrence", changes.get(KIND))
+        load_packages(changes)
     options, data_sources = _data(recipe, profile, reduced)
 
     def resolved(changes: Mapping[str, Any]) -> list[ResolvedRung]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -21,9 +21,13 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.plugins import PluginType, Source
 
 
-def code_of(recurrence: str, task: str) -> tuple[Code | None, dict[str, str]]:
-    """The digests of the plug-ins of a recurrence and a task, and a table from dotted paths to their sources."""
-    used = _sources(recurrence, task)
+def code_of(names: Mapping[PluginType, str]) -> tuple[Code | None, dict[str, str]]:
+    """The digests of the plug-ins that these names are of, and a table from dotted paths to their sources.
+
+    Args:
+        names: the recurrence, the task and the optimiser of a run.
+    """
+    used = _sources(names)
     if not used:
         return None, {}
     return (
@@ -51,12 +55,15 @@ def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
 
 
 def _pairs(config: RunConfig) -> Iterator[tuple[PluginType, str, str | None, Source | None]]:
-    """The type of plug-in, its name, the recorded digest and the loaded source, for the recurrence and the task of a
-    run."""
-    code = config.code or Code()
-    recurrence = str(config.model.recurrence.__struct_config__.tag)
-    yield "recurrence", recurrence, code.recurrence, plugins.source_of("recurrence", recurrence)
-    yield "task", config.task, code.task, plugins.source_of("task", config.task)
+    """The type of plug-in, its name, the recorded digest and the loaded source, for all that may come from plug-ins."""
+    for type_, name in _names(config).items():
+        yield type_, name, getattr(config.code or Code(), type_), plugins.source_of(type_, name)
+
+
+def _names(config: RunConfig) -> dict[PluginType, str]:
+    """The names of what a run has that may come from plug-ins."""
+    kind = str(config.model.recurrence.__struct_config__.tag)
+    return {"recurrence": kind, "task": config.task, "optimizer": config.optim.name}
 
 
 def outdated(config: Config) -> str | None:
@@ -96,11 +103,10 @@ def files_of(config: LadderConfig) -> list[str]:
     """Absolute paths of the plug-in files that a run uses."""
     if not isinstance(config, RunConfig):
         return []
-    sources = _sources(str(config.model.recurrence.__struct_config__.tag), config.task)
+    sources = _sources(_names(config))
     return list(dict.fromkeys(source.file for source in sources.values() if source.file is not None))
 
 
-def _sources(recurrence: str, task: str) -> dict[PluginType, Source]:
-    """The sources of a recurrence and a task, where they are plug-ins."""
-    names: dict[PluginType, str] = {"recurrence": recurrence, "task": task}
+def _sources(names: Mapping[PluginType, str]) -> dict[PluginType, Source]:
+    """The sources of those that are plug-ins."""
     return {type_: source for type_, name in names.items() if (source := plugins.source_of(type_, name)) is not None}

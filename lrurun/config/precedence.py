@@ -10,8 +10,8 @@ from msgspec import Struct
 from lrurun.config import programs, tuning_grid
 from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, get_profile
-from lrurun.config.schema import KIND, RECURRENCE, is_inherited
-from lrurun.config.settings import flatten, kind_fields, settings
+from lrurun.config.schema import KIND, OPTIMIZER, choice_for, choices_of, is_inherited, own_settings
+from lrurun.config.settings import flatten, settings
 from lrurun.errors import UsageError
 
 Values = dict[str, tuple[Any, str]]
@@ -65,7 +65,7 @@ def unresolved_rungs(
         for path, (value, source) in alone.items():
             put(values, path, value, source)
         used = _override(values, sets, kept=common_sources(recipe, profile), rung=rung.name)
-        tried = tuning_grid.applicable(common_grid | grids[rung.name], kind_of(values), sets)
+        tried = tuning_grid.applicable(common_grid | grids[rung.name], _choices(values), sets)
         unset = [
             _unset(path, ladder, rung, recipe)
             for path in rung.tunes
@@ -76,8 +76,9 @@ def unresolved_rungs(
         )
 
 
-def kind_of(values: Values) -> Any:
-    return values[KIND][0] if KIND in values else None
+def _choices(values: Values) -> dict[str, Any]:
+    """The kind of recurrence and the optimiser of a rung."""
+    return choices_of({path: value for path, (value, _) in values.items()})
 
 
 def common_sources(recipe: Recipe, profile: str | None) -> tuple[str, str]:
@@ -119,35 +120,47 @@ def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
 
 
 def put(values: Values, path: str, value: Any, source: str) -> None:
-    """Sets a value. A new kind of recurrence removes the settings of the old one."""
-    if path == KIND and path in values and values[path][0] != value:
-        for old_path in [setting for setting in values if setting.startswith(RECURRENCE)]:
+    """Sets a value. A new kind of recurrence, or optimiser, removes the settings that the old one alone has.
+
+    Of the warm-up in steps and as a share of them, the one that is set later counts.
+    """
+    if path in (KIND, OPTIMIZER) and _choices(values)[path] not in (None, value):
+        for old_path in [setting for setting in values if choice_for(setting) == path]:
             del values[old_path]
+    if path in _EITHER:
+        values.pop(_EITHER[path], None)
     # moved to the end: an error about several values names the source of the last one
     values.pop(path, None)
     values[path] = (value, source)
+
+
+_EITHER = {"optim.warmup": "optim.warmup_steps", "optim.warmup_steps": "optim.warmup"}
+"""Two forms of one setting."""
 
 
 def _override(values: Values, sets: dict[str, Any], *, kept: tuple[str, ...], rung: str) -> set[str]:
     """Applies `--set` to a rung's values; returns the paths that the rung has.
 
     Raises:
-        UsageError: `--set` chooses a kind of recurrence that lacks a setting which the rung changes.
+        UsageError: `--set` chooses a kind of recurrence, or an optimiser, that lacks a setting which the rung changes.
     """
-    if KIND in sets:
-        fields = kind_fields(sets[KIND])
+    for choice in (KIND, OPTIMIZER):
+        if choice not in sets:
+            continue
+        fields = own_settings(choice, sets[choice])
         for path, (_, source) in values.items():
-            if fields and path.startswith(RECURRENCE) and path != KIND and source not in kept:
-                if path.removeprefix(RECURRENCE) not in fields:
+            if choice_for(path) == choice and source not in kept and sets[choice] != _choices(values)[choice]:
+                if (fields or choice == OPTIMIZER) and path.rpartition(".")[2] not in fields:
                     raise UsageError(
-                        f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind does not have ({source})",
+                        f"--set {choice}={sets[choice]}: rung {rung} sets {path}, which this"
+                        f" {'kind' if choice == KIND else 'optimiser'} does not have ({source})",
                         "leave it out: what the rungs change belongs to the ladder",
                     )
-        put(values, KIND, sets[KIND], f"--set {KIND}")
-    kind = kind_of(values)
+        put(values, choice, sets[choice], f"--set {choice}")
+    choices = _choices(values)
     used = set()
     for path, value in sets.items():
-        if tuning_grid.has(kind, path):
+        if tuning_grid.has(choices, path):
             put(values, path, value, f"--set {path}")
             used.add(path)
     return used

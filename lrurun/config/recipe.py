@@ -21,8 +21,8 @@ from lrurun.config.ladder import (
     Name,
     Scope,
     comes_with_lrurun,
-    find_recurrence,
     has_ladder,
+    load_packages,
     read_ladder,
     refuse_ladder,
 )
@@ -363,7 +363,7 @@ def load_installed(recipe: Recipe) -> None:
     for document in documents:
         scoped = [rung.values for ladder in document.ladder.values() for rung in ladder.rung.values()]
         for table in ({"model": document.model}, *scoped):
-            find_recurrence(table)
+            load_packages(table)
 
 
 def get_profile(recipe: Recipe, name: str | None) -> Profile:

@@ -16,6 +16,7 @@ from lrurun.config.precedence import UnresolvedRung, Values, common_sources, put
 from lrurun.config.recipe import Recipe, Tried, get_profile
 from lrurun.config.schema import (
     KIND,
+    OPTIMIZER,
     SECTIONS,
     Execution,
     ImportedConfig,
@@ -23,6 +24,9 @@ from lrurun.config.schema import (
     ProgramConfig,
     R,
     RunConfig,
+    S,
+    choice_for,
+    choices_of,
     decode,
     examine,
     used_execution,
@@ -33,6 +37,7 @@ from lrurun.data import tasks
 from lrurun.data.task import Options
 from lrurun.decoding import Fault, canonical
 from lrurun.errors import UsageError, plural
+from lrurun.plugins import PluginType
 
 RATE = "optim.lr"
 
@@ -173,14 +178,14 @@ def _resolved(
     sources = dict.fromkeys([*new, *(f"execution.{field}" for field in used_execution(config, execution))], "default")
     sources |= {path: source for path, source in data_sources.items() if path in new}
     if isinstance(config, RunConfig):
-        sources |= plugin_code.code_of(str(values[KIND][0]), recipe.task)[1]
+        sources |= plugin_code.code_of(_names(values, recipe.task))[1]
     else:
         sources |= {path: f"{recipe.path} [program]" for path in new if path.startswith("program.")}
     sources |= {"seed": "the ladder's seeds"} | {path: source for path, (_, source) in values.items()}
     old = full(base.config) if base else new
     differences = tuple(
-        # a setting that the new kind lacks has the source of the change of kind
-        Difference(path, old.get(path), new.get(path), sources.get(path) or sources[KIND])
+        # a setting that the new kind or optimiser lacks has the source of the change of kind or optimiser
+        Difference(path, old.get(path), new.get(path), sources.get(path) or sources[choice_for(path) or KIND])
         for path in {**old, **new}
         if old.get(path) != new.get(path)
     )
@@ -254,7 +259,7 @@ def _noted(published: str, reason: str, scope: Scope, own: Scope) -> RateSource:
     return RateSource("chosen", f"chosen for {rung}: {reason}")
 
 
-class _Whole(RunConfig[R], Generic[R], frozen=True, kw_only=True):
+class _Whole(RunConfig[R, S], Generic[R, S], frozen=True, kw_only=True):
     """All sections that a dotted path may name, converted at once."""
 
     execution: Execution
@@ -263,13 +268,19 @@ class _Whole(RunConfig[R], Generic[R], frozen=True, kw_only=True):
 def converted(values: Values, where: str, *, task: str, data: dict[str, Any]) -> tuple[RunConfig, Execution]:
     """The configuration that `values` describe, checked as a whole, with seed 0."""
     table, sources = _table(values, task, data)
-    code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
+    code, _ = plugin_code.code_of(_names(values, task))
     if code is not None:
         table["code"] = msgspec.to_builtins(code)
     settings = decode(table, _Whole, where, sources)
     _check_devices(settings, sources)
     config = RunConfig(**{name: getattr(settings, name) for name in RunConfig.__struct_fields__})
     return config, settings.execution
+
+
+def _names(values: Values, task: str) -> dict[PluginType, str]:
+    """The names of what a run has that may come from plug-ins."""
+    choices = choices_of({path: value for path, (value, _) in values.items()})
+    return {"recurrence": str(choices[KIND] or ""), "task": task, "optimizer": str(choices[OPTIMIZER])}
 
 
 def value_faults(values: Values, recipe: Recipe) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from lrurun import decoding, plugins
+from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.config.recurrences import KINDS, RecurrenceSettings
 from lrurun.decoding import Fault, missing, not_one_of, sound
 
@@ -141,29 +142,8 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
         return self.expand * self.width
 
 
-class OptimConfig(_Frozen, frozen=True, kw_only=True):
-    """AdamW in two groups, linear warm-up, then cosine (Orvieto et al. 2023, appendix D) or a constant rate."""
-
-    lr: Annotated[float, Meta(gt=0, le=10)]
-    recurrent_factor: Annotated[float, Meta(gt=0, le=100)]
-    """The recurrent group trains at lr * recurrent_factor, without decay."""
-    weight_decay: Annotated[float, Meta(ge=0, le=10)]
-    decay_norm_bias: bool = True
-    """Whether biases, and the scales and biases of norms, decay like the dense maps: they do in the code of S5, but not
-    in that of S4; no paper says."""
-    warmup: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    """Fraction of the steps during which the learning rate rises."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """After the warm-up: a half cosine down to `floor`, or the learning rate itself."""
-    floor: Annotated[float, Meta(ge=0, le=1)] = 1e-7
-    """The learning rate at the first step of a warm-up, and after the last step of a cosine."""
-    b1: Annotated[float, Meta(ge=0, lt=1)] = 0.9
-    b2: Annotated[float, Meta(ge=0, lt=1)] = 0.999
-    eps: Annotated[float, Meta(gt=0, le=1)] = 1e-8
-
-    def __post_init__(self) -> None:
-        if self.floor > self.lr:
-            raise ValueError(f"floor must not be larger than lr, found floor = {self.floor}, lr = {self.lr}")
+S = TypeVar("S", bound=OptimConfig)
+"""The same for the settings of an optimiser, by its name."""
 
 
 class TrainConfig(_Frozen, frozen=True, kw_only=True):
@@ -180,20 +160,21 @@ class TrainConfig(_Frozen, frozen=True, kw_only=True):
 
 
 class Code(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
-    """The digests, `sha256:...`, of the plug-ins that define the recurrence or task of a run, see `lrurun.plugins`."""
+    """The digests, `sha256:...`, of the plug-ins of a run, see `lrurun.plugins`."""
 
     recurrence: str | None = None
     task: str | None = None
+    optimizer: str | None = None
 
 
-class RunConfig(_Frozen, Generic[R], frozen=True, kw_only=True, omit_defaults=True):
+class RunConfig(_Frozen, Generic[R, S], frozen=True, kw_only=True, omit_defaults=True):
     """One training with one result: task, model, optimiser, schedule, seed."""
 
     task: Annotated[str, Meta(min_length=1)]
     data: dict[str, Any]
     """The declared "version" of the data, and the settings with which they were made, except those at their default."""
     model: ModelConfig[R]
-    optim: OptimConfig
+    optim: S
     train: TrainConfig
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     code: Code | None = None
@@ -202,6 +183,12 @@ class RunConfig(_Frozen, Generic[R], frozen=True, kw_only=True, omit_defaults=Tr
     def __post_init__(self) -> None:
         if self.train.batch < 2 and getattr(self.model.recurrence, "gates", None) == "shuffled":
             raise ValueError('gates = "shuffled" needs other sequences: train.batch must be at least 2, found 1')
+        if self.train.batch % self.optim.accumulate:
+            values = f"train.batch = {self.train.batch}, optim.accumulate = {self.optim.accumulate}"
+            raise ValueError(f"optim.accumulate divides a batch into equal parts, found {values}")
+        if (warmup := self.optim.warmup_steps or 0) > self.train.steps:
+            values = f"optim.warmup_steps = {warmup}, train.steps = {self.train.steps}"
+            raise ValueError(f"a warm-up cannot be longer than the training, found {values}")
 
 
 class FixedExecution(_Frozen, frozen=True, kw_only=True):
@@ -245,7 +232,11 @@ OF_PROGRAMS = ("threads", "devices", "hang_after_seconds", "stop_seconds")
 RECURRENCE = "model.recurrence."
 """The prefix of the path of a setting of a recurrence."""
 KIND = f"{RECURRENCE}kind"
-SECTIONS: dict[str, type[_Frozen]] = {
+OPTIMIZER = "optim.name"
+"""The path of the name of an optimiser, which decides what other settings `optim` has, as `KIND` does for recurrences.
+Where no document has it, it is `DEFAULT_OPTIMIZER`."""
+DEFAULT_OPTIMIZER = "adamw"
+SECTIONS: dict[str, type[_Frozen | OptimConfig]] = {
     "model": ModelConfig,
     "optim": OptimConfig,
     "train": TrainConfig,
@@ -340,7 +331,7 @@ RunKind = Literal["training", "study", "program", "imported"]
 made elsewhere and imported."""
 LADDER_KINDS: tuple[RunKind, ...] = ("training", "program", "imported")
 """The kinds of runs whose instances are ladders, with rungs that are compared; studies have reports of their own."""
-LadderConfig = RunConfig[Any] | ProgramConfig | ImportedConfig
+LadderConfig = RunConfig[Any, Any] | ProgramConfig | ImportedConfig
 """The configuration of a run of a ladder."""
 Config = LadderConfig | CellConfig
 """A configuration, which determines the result of a run."""
@@ -360,8 +351,8 @@ def recorded(table: Mapping[str, Any]) -> Config:
         return msgspec.convert(table, ProgramConfig)
     if "origin" in table:
         return msgspec.convert(table, ImportedConfig)
-    settings = _settings_as_recorded(table)
-    config: Config = msgspec.convert(table, RunConfig[settings])  # type: ignore[valid-type]
+    settings, optim = _settings_as_recorded(table), _optim_as_recorded(table)
+    config: Config = msgspec.convert(table, RunConfig[settings, optim])  # type: ignore[valid-type]
     return config
 
 
@@ -371,10 +362,42 @@ def _settings_as_recorded(table: Any) -> type[RecurrenceSettings]:
         kind, names = recurrence["kind"], tuple(recurrence)
     except (KeyError, TypeError):
         return RecurrenceSettings  # an error, which converting the table raises
-    source, code = plugins.source_of("recurrence", kind), table.get("code") or {}
-    if kind in KINDS and (source.sha256 if source is not None else None) == code.get("recurrence"):
+    if kind in KINDS and _is_as_recorded(table, "recurrence", kind):
         return KINDS[kind].settings
     return _unchecked(kind, names)
+
+
+def _optim_as_recorded(table: Any) -> type[OptimConfig]:
+    try:
+        optim = table["optim"]
+        name, names = optim.get("name", DEFAULT_OPTIMIZER), tuple(optim)
+    except (KeyError, TypeError, AttributeError):
+        return OptimConfig  # an error, which converting the table raises
+    if name in OPTIMIZERS and _is_as_recorded(table, "optimizer", name):
+        return OPTIMIZERS[name].settings
+    return _unchecked_optim(names)
+
+
+def _is_as_recorded(table: Any, type_: Literal["recurrence", "optimizer"], name: str) -> bool:
+    """Whether the code of a recurrence or optimiser is that with which a run was trained."""
+    source, code = plugins.source_of(type_, name), table.get("code") or {}
+    return (source.sha256 if source is not None else None) == code.get(type_)
+
+
+class UncheckedOptim(OptimConfig, frozen=True, kw_only=True):
+    """The base of settings of an optimiser whose code is not loaded."""
+
+
+@cache
+def _unchecked_optim(names: tuple[str, ...]) -> type[OptimConfig]:
+    settings: type[OptimConfig] = msgspec.defstruct(  # type: ignore[assignment]
+        "RecordedOptim",
+        [(name, Any) for name in names if name not in OptimConfig.__struct_fields__],
+        bases=(UncheckedOptim,),
+        frozen=True,
+        kw_only=True,
+    )
+    return settings
 
 
 class UncheckedSettings(RecurrenceSettings, frozen=True, kw_only=True):
@@ -410,13 +433,28 @@ def examine(
     table: Any, type_: type[C], where: str, sources: Mapping[str, str] | None = None
 ) -> tuple[C | None, list[Fault]]:
     """Converts a plain table to `type_`, and lists every fault in it, see `lrurun.decoding.examine`."""
+    known_faults: dict[str, Fault] = {}
+    settings: type[RecurrenceSettings] = RecurrenceSettings
+    optim: type[OptimConfig] = OptimConfig
     try:
         settings = settings_type(table, where, sources or {})
     except Fault as fault:
-        open_: type[C] = type_[RecurrenceSettings]  # type: ignore[index]
-        return decoding.examine(table, open_, where, sources, known_faults={"model.recurrence": fault})
-    specialised: type[C] = type_[settings]  # type: ignore[index]
-    return decoding.examine(table, specialised, where, sources)
+        known_faults["model.recurrence"] = fault
+    try:
+        optim = _optim_type(table, where, sources or {})
+    except Fault as fault:
+        known_faults["optim"] = fault
+    specialised: type[C] = type_[settings, optim]  # type: ignore[index]
+    return decoding.examine(table, specialised, where, sources, known_faults=known_faults)
+
+
+def _optim_type(table: Any, where: str, sources: Mapping[str, str]) -> type[OptimConfig]:
+    """The type of the table `optim`, by the name of its optimiser. Raises Fault where that is unknown."""
+    optim = table.get("optim") if isinstance(table, Mapping) else None
+    name = optim.get("name", DEFAULT_OPTIMIZER) if isinstance(optim, Mapping) else DEFAULT_OPTIMIZER
+    if not isinstance(name, str) or name not in OPTIMIZERS:
+        raise not_one_of(sources.get(OPTIMIZER, where), OPTIMIZER, name, OPTIMIZERS)
+    return OPTIMIZERS[name].settings
 
 
 def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[RecurrenceSettings]:
@@ -448,25 +486,79 @@ def is_setting(path: str) -> bool:
     section, _, name = path.partition(".")
     if section in SECTIONS and name in SECTIONS[section].__struct_fields__:
         return f"{path}." != RECURRENCE  # a table
-    return path.startswith((CELL, SETTINGS, *ORIGINS)) or (path.startswith(RECURRENCE) and path in known_paths())
+    if path.startswith((CELL, SETTINGS, *ORIGINS)):
+        return True
+    return path.startswith(tuple(prefix for prefix, _ in _CHOICES.values())) and path in known_paths()
+
+
+_CHOICES: dict[str, tuple[str, type[Struct]]] = {
+    KIND: (RECURRENCE, RecurrenceSettings),
+    OPTIMIZER: ("optim.", OptimConfig),
+}
+"""A setting that decides which others a table has -> the prefix of these, and the type that all choices have in common.
+"""
+
+
+def choices_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The kind of recurrence and the name of the optimiser, `KIND` and `OPTIMIZER`, of the values of paths."""
+    return {KIND: values.get(KIND), OPTIMIZER: values.get(OPTIMIZER, DEFAULT_OPTIMIZER)}
+
+
+def own_settings(choice: str, value: Any) -> tuple[str, ...]:
+    """The names of the settings that a kind of recurrence or an optimiser alone has; none of an unknown one.
+
+    Args:
+        choice: `KIND` or `OPTIMIZER`.
+        value: the kind or name.
+    """
+    entries: Mapping[str, Any] = KINDS if choice == KIND else OPTIMIZERS
+    if not isinstance(value, str) or value not in entries:
+        return ()
+    common = _CHOICES[choice][1].__struct_fields__
+    return tuple(name for name in entries[value].settings.__struct_fields__ if name not in common)
+
+
+def choice_for(path: str) -> str | None:
+    """`KIND` or `OPTIMIZER` where this setting is one that only some kinds or optimisers have, else None."""
+    for choice, (prefix, common) in _CHOICES.items():
+        if path.startswith(prefix) and path != choice and path.removeprefix(prefix) not in common.__struct_fields__:
+            return choice
+    return None
 
 
 def known_paths() -> tuple[str, ...]:
     """Every dotted path that a ladder, a recipe or `--set` may name."""
-    return _known_paths(tuple(declaration.settings for declaration in KINDS.values()))
+    return _known_paths(
+        tuple(declaration.settings for declaration in KINDS.values()),
+        tuple(declaration.settings for declaration in OPTIMIZERS.values()),
+    )
 
 
 @cache
-def _known_paths(members: tuple[type[Struct], ...]) -> tuple[str, ...]:
+def _known_paths(kinds: tuple[type[Struct], ...], optimizers: tuple[type[Struct], ...]) -> tuple[str, ...]:
     paths: list[str] = []
     for section, type_ in SECTIONS.items():
         for name in type_.__struct_fields__:
             if (section, name) == ("model", "recurrence"):
-                settings = dict.fromkeys(field for member in members for field in member.__struct_fields__)
-                paths += [KIND, *(f"model.recurrence.{setting}" for setting in settings)]
+                paths += [KIND, *_all_fields(RECURRENCE, kinds)]
             else:
                 paths.append(f"{section}.{name}")
+        if section == "optim":
+            paths += [path for path in _all_fields("optim.", optimizers) if path not in paths]
     return tuple(paths)
+
+
+def _all_fields(prefix: str, types: tuple[type[Struct], ...]) -> list[str]:
+    return [prefix + name for name in dict.fromkeys(name for type_ in types for name in type_.__struct_fields__)]
+
+
+def types_of(section: str) -> list[type[Struct]]:
+    """The types that the table of a section, as "optim" or "model.recurrence", can have; none of an unknown one."""
+    if section == "model.recurrence":
+        return [declaration.settings for declaration in KINDS.values()]
+    if section == "optim":
+        return [OptimConfig, *(declaration.settings for declaration in OPTIMIZERS.values())]
+    return [SECTIONS[section]] if section in SECTIONS else []
 
 
 def used_execution(config: Config, execution: Execution) -> dict[str, Any]:

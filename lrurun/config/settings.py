@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import KIND
+from lrurun.config.schema import KIND, OPTIMIZER
 from lrurun.console import clean, setting
 from lrurun.errors import UsageError
 
@@ -26,13 +25,8 @@ def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> list[tuple[str,
 
 
 def settings(table: dict[str, Any]) -> dict[str, Any]:
-    """Dotted path -> value; the recurrence's kind first, because the other settings depend on it."""
-    return dict(sorted(flatten(table), key=lambda item: item[0] != KIND))
-
-
-def kind_fields(kind: Any) -> tuple[str, ...]:
-    """The names of the settings of a kind of recurrence; none if the kind is unknown."""
-    return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
+    """Dotted path -> value; kind of recurrence and optimiser first, because the other settings depend on them."""
+    return dict(sorted(flatten(table), key=lambda item: item[0] not in (KIND, OPTIMIZER)))
 
 
 def parse_sets(texts: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lrurun.config.schema import KIND
+from lrurun.config.schema import KIND, OPTIMIZER
 from lrurun.config.settings import combinations, split_set
 from lrurun.config.unknown_settings import check_path
 from lrurun.console import setting
@@ -32,8 +32,8 @@ def sweep_points(sweep: Sequence[str], sets: Mapping[str, Any]) -> list[dict[str
     for path in sets:
         if path in grid:
             raise UsageError(f"--set {path} and --sweep {path} exclude each other", "leave one of them out")
-    # the kind first, because the other settings depend on it
-    grid = dict(sorted(grid.items(), key=lambda item: item[0] != KIND))
+    # kind and optimiser first, because other settings depend on them
+    grid = dict(sorted(grid.items(), key=lambda item: item[0] not in (KIND, OPTIMIZER)))
     return [{**sets, **point} for point in combinations(grid)]
 
 

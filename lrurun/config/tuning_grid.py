@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lrurun.config.recipe import Range, Recipe, RungTable, Tried, Tune, get_profile
-from lrurun.config.schema import KIND, RECURRENCE, is_inherited
+from lrurun.config.schema import KIND, RECURRENCE, choice_for, is_inherited, own_settings
 from lrurun.config.search import Search
-from lrurun.config.settings import kind_fields
 from lrurun.errors import plural
 
 TuningGrid = dict[str, tuple[Tried, str]]
@@ -74,14 +73,15 @@ def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Coll
     }
 
 
-def applicable(grid: TuningGrid, kind: Any, fixed: Collection[str]) -> TuningGrid:
-    """The part of a grid that fits this kind of recurrence, without the paths that `--set` fixes."""
-    return {path: values for path, values in grid.items() if path not in fixed and has(kind, path)}
+def applicable(grid: TuningGrid, choices: Mapping[str, Any], fixed: Collection[str]) -> TuningGrid:
+    """The part of a grid that fits these choices, see `has`, without the paths that `--set` fixes."""
+    return {path: values for path, values in grid.items() if path not in fixed and has(choices, path)}
 
 
-def has(kind: Any, path: str) -> bool:
-    """Whether a rung with this kind of recurrence has a setting."""
-    return not path.startswith(RECURRENCE) or path == KIND or path.removeprefix(RECURRENCE) in kind_fields(kind)
+def has(choices: Mapping[str, Any], path: str) -> bool:
+    """Whether a rung with this kind of recurrence and this optimiser, see `choices_of`, has a setting."""
+    choice = choice_for(path)
+    return choice is None or path.rpartition(".")[2] in own_settings(choice, choices[choice])
 
 
 def sentences(grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None) -> list[str]:

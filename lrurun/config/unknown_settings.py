@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from lrurun.config.schema import KIND, RECURRENCE, SETTINGS, known_paths
-from lrurun.config.settings import flatten, kind_fields
+from lrurun.config.schema import KIND, RECURRENCE, SETTINGS, known_paths, own_settings
+from lrurun.config.settings import flatten
 from lrurun.decoding import UNKNOWN_NAME, Fault
 from lrurun.errors import UsageError, nearest
 
@@ -57,7 +57,7 @@ def path_fault(
             return Fault(UNKNOWN_NAME, where, path, hint="only recipes with a [program] have settings of this form")
     elif path not in (known := known or known_paths()):
         last = path.rpartition(".")[2]
-        settings = [f"{RECURRENCE}{name}" for kind in kinds for name in kind_fields(kind)]
+        settings = [f"{RECURRENCE}{name}" for kind in kinds for name in own_settings(KIND, kind)]
         close = (path.startswith(RECURRENCE) and nearest(path, settings)) or nearest(path, known)
         close = close or next((name for name in known if name.rpartition(".")[2] == last), None)
         hint = (

@@ -60,6 +60,7 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
             names: dict[PluginType, str] = {
                 "recurrence": config["model"]["recurrence"]["kind"],
                 "task": config["task"],
+                "optimizer": config["optim"].get("name", schema.DEFAULT_OPTIMIZER),
             }
             code = config.get("code", {})
             digests |= {(type_, name): code[type_] for type_, name in names.items() if type_ in code}
@@ -133,7 +134,7 @@ def _newest(ledger: Ledger, group: paths.Group, name: str) -> InstanceDocuments 
             recorded = find(ledger, instance)
             file = recorded and (recorded.ladder if of_ladders else recorded.recipe).path
             if recorded is not None and (not by_path or file == os.path.abspath(name)):
-                load_code(ledger, instance, recorded, "recurrence" if of_ladders else "task")
+                load_code(ledger, instance, recorded, *(("recurrence", "optimizer") if of_ladders else ("task",)))
                 return recorded
     return None
 
@@ -302,7 +303,7 @@ def load_code_of(ledger: Ledger, run: Run) -> None:
     for key in dict.fromkeys(membership.ladder_key for membership in run.memberships):
         with contextlib.suppress(UsageError):
             instance = ledger.ladder(key)
-            load_code(ledger, instance, find(ledger, instance), "recurrence", "task")
+            load_code(ledger, instance, find(ledger, instance), "recurrence", "task", "optimizer")
 
 
 def program_of(ledger: Ledger, run: Run) -> ProgramTable | None:

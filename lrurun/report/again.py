@@ -20,6 +20,7 @@ from lrurun.config.recipe import About, Recipe
 from lrurun.config.resolve import RateSource, ResolvedRung
 from lrurun.config.schema import (
     KIND,
+    OPTIMIZER,
     TUNING_SEED,
     Execution,
     LadderConfig,
@@ -214,14 +215,14 @@ def _key(path: str) -> str:
     )
 
 
-def _document(run: Run, config: RunConfig[Any]) -> str:
+def _document(run: Run, config: RunConfig[Any, Any]) -> str:
     memberships = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
     table = msgspec.to_builtins(config)
     changes = dict(flatten({name: table[name] for name in ("model", "optim", "train")}))
     task = tasks.get(config.task, config.data)
     if task.spec(tasks.options_of(task, config.data)).output.at == "positions":
         del changes["model.pooling"]  # such outputs have none, and a document must not set it
-    changes = dict(sorted(changes.items(), key=lambda item: item[0] != KIND))
+    changes = dict(sorted(changes.items(), key=lambda item: item[0] not in (KIND, OPTIMIZER)))
     title = f"run {run.id} again"
     lines = [
         f"name = {toml_value(f'again-{run.id}')}",
@@ -250,7 +251,7 @@ def _resolve(document: str, task: str, profile: str | None) -> planning.Resolved
             return None
 
 
-def _with_seed(config: RunConfig[Any], seed: int) -> RunConfig[Any]:
+def _with_seed(config: RunConfig[Any, Any], seed: int) -> RunConfig[Any, Any]:
     return decode({**msgspec.to_builtins(config), "seed": seed}, RunConfig, "the ladder")
 
 

@@ -254,7 +254,7 @@ def newest_request(places: Places, name: str) -> tuple[LadderRequest, planning.P
         plan = loaded_instance.of_instance(ledger, instance).plan
         if not plan.is_trained_here:
             raise phrases.not_trained_here(f"--instance {instance.short_name}", plan.recipe)
-        documents.load_code(ledger, instance, documents.find(ledger, instance), "recurrence", "task")
+        documents.load_code(ledger, instance, documents.find(ledger, instance), "recurrence", "task", "optimizer")
         recorded = requests.recorded(ledger, instance, LadderRequest)
     if not recorded:
         raise not_recorded(instance)

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.recurrences.rotrnn import RotRNNSettings
-from lrurun.config.schema import ModelConfig, OptimConfig
+from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
 from lrurun.studies.machinery.checks import Check, identity, sampling
@@ -78,10 +79,10 @@ def recurrence(model: Model, heads: int) -> RotRNNSettings | LRUSettings:
     return LRUSettings(normalize=True, r_min=0.0, r_max=0.99)
 
 
-def optimiser(model: Model, rate: float) -> OptimConfig:
+def optimiser(model: Model, rate: float) -> AdamW:
     """AdamW with warm-up, as in the recipe ListOps, at `rate` times its learning rate."""
     factor = 1.0 if model == "RotRNN" else 0.5
-    return OptimConfig(lr=rate * RATES[model], recurrent_factor=factor, weight_decay=0.05)
+    return AdamW(lr=rate * RATES[model], recurrent_factor=factor, weight_decay=0.05)
 
 
 def _constant(results: Results[Norms]) -> Evidence | None:
@@ -425,7 +426,7 @@ def _compiled(shape: Shape) -> Any:
     network, optim = Network(config, SPECS[shape.task]), optimiser(shape.model, 1.0)
     shapes, _ = network.shapes
     layout = Layout(shapes, optimizer.groups(optim, network.recurrence, shapes))
-    adamw = optimizer.make(optim, layout)
+    adamw = optimizer.LayoutOptimizer(optim, layout)
     # E|h|^2 of white stationary input and the initial B: 1 for each unit of the LRU, 1 for each head of the RotRNN
     unit = np.float32(np.sqrt(shape.heads if shape.model == "RotRNN" else shape.state))
 

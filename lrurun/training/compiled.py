@@ -149,7 +149,7 @@ class Compiled:
         self.model = self._model_of(config.model)
         params, stats = self.initial(config.model, self.model).shapes
         self.layout = Layout(params, optimizer.groups(config.optim, self.model.recurrence, params))
-        self.optimizer = optimizer.make(config.optim, self.layout)
+        self.optimizer = optimizer.LayoutOptimizer(config.optim, self.layout)
         self.vector_shapes = jax.eval_shape(
             self._beginning, jax.ShapeDtypeStruct((self.layout.size,), jnp.float32), stats
         )
@@ -218,7 +218,7 @@ class Compiled:
 
     def _is_vector(self, part: Any) -> bool:
         """Whether a part of the optimiser's state, or its shape and dtype, has a number for every parameter."""
-        return bool(part.shape == (self.layout.size,))
+        return self.optimizer.on_vector and bool(part.shape == (self.layout.size,))
 
     def on_host(self, states: TrainState) -> list[TrainState]:
         """The named state of each member; on a CPU, views of the device's own memory, which a dispatch reuses.
@@ -259,7 +259,7 @@ class Compiled:
         # in memory before it is read: otherwise each kernel that reads it would work out, for every number, which
         # parameter's gradient it comes from
         gradient = jax.lax.optimization_barrier(self.layout.vector(grads))
-        changes, moments = self.optimizer.update(gradient, state.moments, state.params, rate=rate)
+        changes, moments = self.optimizer.update(gradient, state.moments, state.params, rate=rate, starts=starts)
         params = optax.apply_updates(state.params, changes)
         step = state.step + 1
         window = state.window + jnp.stack([loss * count, correct, count])

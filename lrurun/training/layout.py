@@ -29,6 +29,7 @@ class Layout:
 
     Attributes:
         size: the number of parameters, the length of the vector.
+        groups: the name of each one's group, in a tree like the parameters.
         segments: group -> the part of the vector that has its parameters.
     """
 
@@ -46,7 +47,7 @@ class Layout:
                     f"parameter {name}: expected float32, found {leaf.dtype}",
                     hint="all parameters are float32; to check a recurrence: lrurun check recurrence NAME",
                 )
-        group_names = jax.tree.leaves(groups)
+        self.groups, group_names = groups, jax.tree.leaves(groups)
         self._shapes = [tuple(leaf.shape) for _, leaf in named]
         self._order = sorted(range(len(named)), key=group_names.__getitem__)
         self._starts = [0] * len(named)

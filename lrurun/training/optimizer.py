@@ -1,4 +1,5 @@
-"""The optimiser, an optax transformation: AdamW in three groups of parameters (Orvieto et al. 2023, appendix D).
+"""How the parameters of a network are trained: what an optimiser makes of gradients, the groups of parameters with
+rates and decay of their own (Orvieto et al. 2023, appendix D), and clipping.
 
 `groups` says which parameters have weight decay, and which have the learning rate of the recurrence. No other module
 knows the optimiser's state: `of_state` takes a part of it.
@@ -13,39 +14,98 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from lrurun.config.schema import OptimConfig
+from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.nn.recurrences import Recurrence
-from lrurun.training.layout import Layout
+from lrurun.training.layout import Layout, Starts
+from lrurun.training.optimizers import Optimizer
+from lrurun.training.optimizers.base import Groups
 
 Tree = Any
 """Nested dictionaries of arrays."""
 
 Group = Literal["recurrent", "regular", "undecayed"]
-"""Group of parameters: "recurrent" ones have a learning rate of their own, and only "regular" ones weight decay."""
+"""Group of parameters: "recurrent" ones have a learning rate of their own, and only "regular" ones weight decay, unless
+`decay_recurrent` gives it to the recurrent ones too."""
 
 
-def make(config: OptimConfig, layout: Layout) -> optax.GradientTransformationExtraArgs:
-    """AdamW (Loshchilov and Hutter 2019) for parameters in a vector, whose layout knows the group of each.
+class LayoutOptimizer:
+    """The optimiser of a configuration for parameters in a vector, whose layout knows the group of each.
 
-    Its `update` takes the learning rate of the step as `rate`, a float32 scalar: rates are data, so runs that differ in
-    them share compiled functions. The recurrent group is trained at rate * recurrent_factor.
+    The learning rate of a step is an argument: rates are data, so runs that differ in them share compiled functions.
     """
-    adam = optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps)
+
+    def __init__(self, config: OptimConfig, layout: Layout) -> None:
+        self.config, self.layout = config, layout
+        self._optimizer: Optimizer = OPTIMIZERS[config.name].load()(config)
+        self._groups = _of_vector(config, layout) if self.on_vector else _of_tree(config, layout)
+
+    @property
+    def on_vector(self) -> bool:
+        """Whether the state has vectors like that of the parameters, not trees."""
+        return self._optimizer.on_vector
+
+    def init(self, params: Array) -> Tree:
+        """The state before the first step."""
+        return self._optimizer.init(params if self.on_vector else self.layout.tree(params))
+
+    def update(
+        self, gradient: Array, state: Tree, params: Array, *, rate: Array, starts: Starts = ()
+    ) -> tuple[Array, Tree]:
+        """What is added to the parameters (size,), and the new state. `starts` are those of the layout,
+        which optimisers of vectors do not need."""
+        if self.on_vector:
+            return self._optimizer.update(gradient, state, params, rate, self._groups)
+        gradients, parameters = (
+            self.layout.arrays(vector, starts) if starts else self.layout.tree(vector) for vector in (gradient, params)
+        )
+        changes, state = self._optimizer.update(gradients, state, parameters, rate, self._groups)
+        return self.layout.vector(changes), state
+
+    def evaluated(self, params: Any, state: Tree) -> Any:
+        """The parameters that are evaluated and kept, (size,); all of NumPy, on the host."""
+        if self.on_vector:
+            return self._optimizer.evaluated(params, state)
+        return self.layout.vector(self._optimizer.evaluated(self.layout.tree(params), state))
+
+
+def _of_vector(config: OptimConfig, layout: Layout) -> Groups:
     recurrent, regular = (layout.segments.get(group, slice(0, 0)) for group in ("recurrent", "regular"))
 
-    def update(grads: Array, state: Tree, params: Array, *, rate: Array, **_: Any) -> tuple[Array, Tree]:
-        direction, state = adam.update(grads, state, params)
-        # compared, not stored: factors of millions of parameters would be constants of the compiled function
+    # compared, not stored: factors of millions of parameters would be constants of the compiled function
+    def decay(vector: Array, params: Array) -> Array:
         index = jnp.arange(layout.size)
-        factor = jnp.where(_within(index, recurrent), jnp.float32(config.recurrent_factor), 1.0)
-        decay = jnp.where(_within(index, regular), jnp.float32(config.weight_decay), 0.0)
-        return -rate * factor * (direction + decay * params), state
+        share = jnp.where(_within(index, regular), jnp.float32(config.weight_decay), 0.0)
+        if config.decay_recurrent:
+            share = jnp.where(_within(index, recurrent), jnp.float32(config.weight_decay), share)
+        return vector + share * params
 
-    return optax.GradientTransformationExtraArgs(adam.init, update)
+    def scale(vector: Array, rate: Array) -> Array:
+        factor = jnp.where(_within(jnp.arange(layout.size), recurrent), jnp.float32(config.recurrent_factor), 1.0)
+        return rate * factor * vector
+
+    return Groups(decay, scale)
 
 
 def _within(index: Array, part: slice) -> Array:
     return (index >= part.start) & (index < part.stop)
+
+
+def _of_tree(config: OptimConfig, layout: Layout) -> Groups:
+    decaying = ("regular", "recurrent") if config.decay_recurrent else ("regular",)
+
+    def decay(tree: Tree, params: Tree) -> Tree:
+        return jax.tree.map(
+            lambda group, array, values: array + config.weight_decay * values if group in decaying else array,
+            *(layout.groups, tree, params),
+        )
+
+    def scale(tree: Tree, rate: Array) -> Tree:
+        return jax.tree.map(
+            lambda group, array: (rate * config.recurrent_factor if group == "recurrent" else rate) * array,
+            *(layout.groups, tree),
+        )
+
+    return Groups(decay, scale)
 
 
 def groups(config: OptimConfig, recurrence: Recurrence, params: Tree) -> Tree:

@@ -13,9 +13,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from lrurun.config.schema import OptimConfig
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.nn.spectra import Spectra, eigenvalues
 from lrurun.training import optimizer
 from lrurun.training.compiled import Compiled, TrainState, Tree, of_member, over_members
@@ -72,7 +71,7 @@ def _first_moments(compiled: Compiled, state: TrainState, seeds: np.ndarray, las
 
 
 @partial(jax.jit, static_argnums=0)
-def _before(new: optax.GradientTransformation, state: TrainState) -> TrainState:
+def _before(new: optimizer.LayoutOptimizer, state: TrainState) -> TrainState:
     """A copy of the state, a step earlier and with a new optimiser."""
     copied = jax.tree.map(jnp.copy, state)
     return copied._replace(step=state.step - 1, moments=over_members(new.init, state.params))
@@ -83,7 +82,7 @@ def _parts(compiled: Compiled, vector: np.ndarray) -> dict[str, np.ndarray]:
     return {group: vector[part].astype(np.float64) for group, part in compiled.layout.segments.items()}
 
 
-def effective_steps(optim: OptimConfig, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:
+def effective_steps(optim: AdamW, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:
     """Adam's effective step in each group: the median over its parameters of lr / (sqrt(v_hat) + eps).
 
     Adam multiplies the bias-corrected mean gradient by it (Zucchet and Orvieto 2024, Fig. 4C and D). lr is the rate of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lrurun.config.schema import OptimConfig
+from lrurun.config.optimizers import OptimConfig
 
 
 def learning_rates(config: OptimConfig, steps: int) -> np.ndarray:

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.config.recurrences.lru import LRUSettings
-from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from lrurun.config.schema import Execution, ModelConfig, RunConfig, TrainConfig
 from lrurun.data.task import Data, Spec, Split
 from lrurun.training.events import Event, Measured, Snapshot
 
@@ -36,7 +37,7 @@ def config(**changes: object) -> RunConfig:
             norm=fields["norm"],  # type: ignore[arg-type]
             dropout=fields["dropout"],  # type: ignore[arg-type]
         ),
-        optim=OptimConfig(lr=fields["lr"], recurrent_factor=0.5, weight_decay=0.05),  # type: ignore[arg-type]
+        optim=AdamW(lr=fields["lr"], recurrent_factor=0.5, weight_decay=0.05),  # type: ignore[arg-type]
         train=TrainConfig(
             steps=fields["steps"],  # type: ignore[arg-type]
             batch=fields["batch"],  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.config.recurrences.rg_lru import RGLRUSettings
-from lrurun.config.schema import OptimConfig
 from lrurun.nn.convolution.short import short, short_state, short_step
 from lrurun.nn.network import EPSILON, Model
 from lrurun.nn.network.layers import BatchNorm
@@ -201,7 +201,7 @@ def test_evaluation_has_room_for_twice_as_many_positions():
     apply = jax.jit(lambda train: model.apply(params, stats, inputs, train=train)[0], static_argnums=0)
     scores = [apply(train) for train in (True, False)]
     assert np.max(np.abs(scores[0] - scores[1])) > 1e-3
-    optim = OptimConfig(lr=1e-3, recurrent_factor=0.5, weight_decay=0.05)
+    optim = AdamW(lr=1e-3, recurrent_factor=0.5, weight_decay=0.05)
     names = {path: group for path, _, group in optimizer.listing(optim, model.recurrence, params)}
     assert {names[f"blocks.0.switch.{name}"] for name in WEIGHTS} == {"regular"}
 

@@ -158,11 +158,11 @@ def test_a_class_that_a_program_registers_itself(folder: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(folder)
     import averages_of_mine  # type: ignore[import-not-found]  # noqa: F401
 
-    code, sources = plugin_code.code_of("averages", "sDigits")
+    code, sources = plugin_code.code_of({"recurrence": "averages", "task": "sDigits"})
     assert code is not None
     assert sources == {"code.recurrence": "averages_of_mine.py"}
     plugins.load("averages.py")
-    assert plugin_code.code_of("averages", "sDigits")[0] == code
+    assert plugin_code.code_of({"recurrence": "averages", "task": "sDigits"})[0] == code
     sys.modules.pop("averages_of_mine")
     namespace: dict[str, object] = {"__name__": "nowhere"}
     with pytest.raises(UsageError, match="recurrence 'averages2': its class is not defined in a file"):

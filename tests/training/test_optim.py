@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from lrurun.config.schema import OptimConfig
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.errors import LrurunError
 from lrurun.nn.network import Model
 from lrurun.training import optimizer
@@ -19,13 +19,13 @@ from lrurun.training.layout import Layout
 from lrurun.training.schedule import learning_rates
 from tests.harness import networks
 
-STANDARD = OptimConfig(lr=0.02, recurrent_factor=0.25, weight_decay=0.3)
+STANDARD = AdamW(lr=0.02, recurrent_factor=0.25, weight_decay=0.3)
 CONFIG = msgspec.structs.replace(STANDARD, b1=0.8, b2=0.95, eps=1e-6, decay_norm_bias=False)
 RECURRENCE: Any = SimpleNamespace(recurrent_parameters={"A"}, undecayed_parameters={"D"})
 
 
 def test_schedule_ends_and_peak():
-    rates = learning_rates(OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05), 1000)
+    rates = learning_rates(AdamW(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05), 1000)
     assert rates.shape == (1000,)
     assert rates.dtype == np.float32
     assert rates[0] == np.float32(1e-7)
@@ -36,7 +36,7 @@ def test_schedule_ends_and_peak():
 
 
 def test_a_constant_schedule_is_the_peak_after_the_warm_up():
-    config = OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=0.1, schedule="constant")
+    config = AdamW(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=0.1, schedule="constant")
     rates = learning_rates(config, 100)
     cosine = learning_rates(msgspec.structs.replace(config, schedule="cosine"), 100)
     np.testing.assert_array_equal(rates[:11], cosine[:11])
@@ -47,7 +47,7 @@ def test_a_constant_schedule_is_the_peak_after_the_warm_up():
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("steps", [1, 7, 300])
 def test_schedule_against_optax(warmup, steps):
-    config = OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=warmup, floor=1e-5)
+    config = AdamW(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=warmup, floor=1e-5)
     warm = round(warmup * steps)
     falling = optax.cosine_decay_schedule(config.lr, steps - warm, alpha=config.floor / config.lr)
     schedule = falling
@@ -70,7 +70,7 @@ def test_steps_against_numpy():
     params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
     assert optimizer.groups(CONFIG, RECURRENCE, params) == groups
     layout = Layout(params, groups)
-    adamw = optimizer.make(CONFIG, layout)
+    adamw = optimizer.LayoutOptimizer(CONFIG, layout)
     update = jax.jit(lambda g, s, p, r: adamw.update(g, s, p, rate=r))
     vector = layout.vector(params)
     state = adamw.init(vector)
@@ -102,7 +102,7 @@ def test_steps_against_numpy():
 def test_no_gradient_moves_only_what_decays():
     params = {"recurrence": {"A": jnp.ones(3)}, "encoder": {"kernel": jnp.ones(3)}}
     layout = Layout(params, optimizer.groups(CONFIG, RECURRENCE, params))
-    adamw, vector = optimizer.make(CONFIG, layout), layout.vector(params)
+    adamw, vector = optimizer.LayoutOptimizer(CONFIG, layout), layout.vector(params)
     changes, _ = adamw.update(jnp.zeros_like(vector), adamw.init(vector), vector, rate=jnp.float32(0.1))
     moved = layout.tree(optax.apply_updates(vector, changes))
     np.testing.assert_array_equal(moved["recurrence"]["A"], 1.0)

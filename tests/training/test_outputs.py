@@ -24,8 +24,9 @@ from sklearn.metrics import (
 
 from lrurun import items as item_results
 from lrurun import plugins, trained
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.config.recurrences.lru import LRUSettings
-from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from lrurun.config.schema import Execution, ModelConfig, RunConfig, TrainConfig
 from lrurun.data import on_device, task_data
 from lrurun.data.metric import (
     R2,
@@ -383,7 +384,7 @@ def run_config(seed: int = 0) -> RunConfig[LRUSettings]:
             state=32,
             norm="layer",
         ),
-        optim=OptimConfig(lr=0.01, recurrent_factor=1.0, weight_decay=0.0),
+        optim=AdamW(lr=0.01, recurrent_factor=1.0, weight_decay=0.0),
         train=TrainConfig(steps=80, batch=16, eval_every=40),
         seed=seed,
     )

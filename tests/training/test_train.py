@@ -33,6 +33,7 @@ from lrurun.training.compiled import _CACHE, compiled_for, of_member
 from lrurun.training.evaluation import evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.loop import train, train_together
+from lrurun.training.optimizers.adamw import AdamW
 from lrurun.training.schedule import learning_rates
 from tests.harness.toy import EXECUTION, assert_same, config, data, history, leaves
 
@@ -372,7 +373,7 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
 def test_states_of_the_host_are_those_of_the_device(data: Data, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     """With names for parameters and for what the optimiser keeps of each, from which the same vectors return."""
     if make is not None:
-        monkeypatch.setattr(optimizer, "make", make)
+        monkeypatch.setattr(AdamW, "transformation", make)
     monkeypatch.setattr("lrurun.training.compiled._CACHE", OrderedDict())
     run = config(seed=3)
     compiled = compiled_for(run, EXECUTION, data)
@@ -394,7 +395,7 @@ def test_parts_of_an_optimiser_that_are_dictionaries_stay_what_they_are(
 ) -> None:
     """Optax's `named_chain` keeps its states in a dictionary of its own, around the vectors."""
     chain = optax.named_chain(("adam", optax.scale_by_adam()), ("by", optax.scale(-0.1)))
-    monkeypatch.setattr(optimizer, "make", lambda *_: chain)
+    monkeypatch.setattr(AdamW, "transformation", lambda _: chain)
     monkeypatch.setattr("lrurun.training.compiled._CACHE", OrderedDict())
     run = config(seed=3)
     compiled = compiled_for(run, EXECUTION, data)
@@ -411,7 +412,7 @@ def test_moments_follow_the_schedule(data: Data) -> None:
     compiled = compiled_for(run, EXECUTION, data)
     live = of_member(compiled.init(run.model, np.array([run.seed], np.uint32)), 0)
     params, stats, moments = live.params, live.stats, live.moments
-    model, layout, adamw = compiled.model, compiled.layout, optimizer.make(run.optim, compiled.layout)
+    model, layout, adamw = compiled.model, compiled.layout, optimizer.LayoutOptimizer(run.optim, compiled.layout)
     rates = learning_rates(run.optim, 23)
     batches = feed.Batches(run.seed, 8, 50)
     split = data.train
@@ -440,7 +441,8 @@ def test_moments_follow_the_schedule(data: Data) -> None:
 def test_an_optimiser_starts_from_the_state_that_it_asks_for(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     """Schedule-free's z starts at the parameters; four steps equal optax's."""
     free = optax.with_extra_args_support(optax.contrib.schedule_free_adamw(0.01))
-    monkeypatch.setattr(optimizer, "make", lambda *_: free)
+    monkeypatch.setattr(AdamW, "transformation", lambda _: free)
+    monkeypatch.setattr(AdamW, "update", lambda _, gradient, state, params, *__: free.update(gradient, state, params))
     monkeypatch.setattr("lrurun.training.compiled._CACHE", OrderedDict())
     run = config(seed=3)
     compiled = compiled_for(run, EXECUTION, data)

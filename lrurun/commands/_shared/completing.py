@@ -124,16 +124,14 @@ def _trimmed(incomplete: str, completions: Iterable[str]) -> list[str]:
 
 def _values(path: str) -> list[str]:
     """The values of a setting that has few."""
+    from lrurun.config.optimizers import OPTIMIZERS
     from lrurun.config.recurrences import KINDS
-    from lrurun.config.schema import KIND, SECTIONS
+    from lrurun.config.schema import KIND, OPTIMIZER, types_of
 
-    if path == KIND:
-        return list(KINDS)
+    if path in (KIND, OPTIMIZER):
+        return list(KINDS if path == KIND else OPTIMIZERS)
     section, _, name = path.rpartition(".")
-    types: Iterable[Any] = (SECTIONS[section],) if section in SECTIONS else ()
-    if section == "model.recurrence":
-        types = [kind.settings for kind in KINDS.values()]
-    for type_ in types:
+    for type_ in types_of(section):
         hint = get_type_hints(type_).get(name)
         if hint is bool:
             return ["true", "false"]

@@ -8,10 +8,7 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from msgspec import Struct
-
-from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import CELL, KIND, ORIGINS, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
+from lrurun.config.schema import CELL, KIND, ORIGINS, SETTINGS, is_setting, known_paths, types_of
 from lrurun.ledger.columns import FIELDS, METRICS
 from lrurun.ledger.values import ValueType
 
@@ -51,11 +48,8 @@ def is_plain(name: str) -> bool:
 def _type_of_setting(path: str) -> ValueType:
     if path == KIND:
         return "text"
-    types: list[type[Struct]] = [SECTIONS[path.partition(".")[0]]]
-    if path.startswith(RECURRENCE):
-        types = [declaration.settings for declaration in KINDS.values()]
-    name = path.rpartition(".")[2]
-    return next(type_of(_hints(type_)[name]) for type_ in types if name in type_.__struct_fields__)
+    section, _, name = path.rpartition(".")
+    return next(type_of(_hints(type_)[name]) for type_ in types_of(section) if name in type_.__struct_fields__)
 
 
 _hints = cache(get_type_hints)

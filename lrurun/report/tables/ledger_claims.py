@@ -288,7 +288,7 @@ def _judging_instance(
         try:
             if (loaded := only) is None:
                 recorded = documents.find(ledger, instance)
-                documents.load_code(ledger, instance, recorded, "recurrence", "task")
+                documents.load_code(ledger, instance, recorded, "recurrence", "task", "optimizer")
                 plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
                 if plan.spec != instance.spec:
                     unusable.append((instance, "the ladder or the recipe has changed since"))
