@@ -27,7 +27,8 @@ def guarded(name: str, test: Callable[[T], tuple[bool, str]], case: T) -> Findin
         passed, detail = test(case)
     except Exception as error:  # a plug-in may raise anything; the other checks still run
         fault = plugins.fault(error)
-        return Finding(name, False, f"raised {type(error).__name__}: {error}" if fault is None else fault.message)
+        raised = f"raised {type(error).__name__}: {' '.join(str(error).split())}"
+        return Finding(name, False, raised if fault is None else fault.message)
     return Finding(name, bool(passed), detail)
 
 

@@ -180,9 +180,11 @@ def _finite(tree: Tree) -> bool:
 
 
 def _forms(tree: Tree) -> dict[str, str]:
-    """Path -> shape and dtype of each array."""
+    """Path -> shape and dtype of each array, or the type of what is none."""
     return {
-        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
+        jax.tree_util.keystr(path, simple=True, separator="."): (
+            f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
+        )
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
 
@@ -266,7 +268,7 @@ def _evaluated_vector(case: Case, params: Tree, state: Tree) -> Any:
 def _no_rate(case: Case) -> tuple[bool, str]:
     """Whether the direction is the same for other rates: they are data of compiled functions, which runs share."""
     start = (case.params, case.optimizer.init(case.params), case.gradients[0])
-    wanted = case.update(*start)
+    wanted = case.update(*start, case.new())
     used = []
     for change in _OF_RATES:
         settings = _changed(case.settings, **change)
