@@ -269,24 +269,24 @@ class RungTable(Struct, frozen=True):
     """The whole table, with the source of the learning rate."""
     scope: Scope
     """The rung that the table is written for; others may take its values."""
+    is_of_ladder: bool = False
+    """Whether it is what the ladder itself has for the rung, see `Rung.lr`."""
 
     @property
     def where_tuned(self) -> str:
         """The file, and the table in it with the values to try."""
-        return f"{self.where[:-1]}.tune]" if self.where.endswith("]") else f"{self.where}, tune"
+        return f"{self.where}, tune" if self.is_of_ladder else f"{self.where[:-1]}.tune]"
 
 
 def _of_ladder(ladder: Ladder, rung: Rung, scope: Scope) -> RungTable:
     """The table with the rate and the grid that the ladder itself has for a rung."""
-    where = f"{ladder.path}, rung {rung.name}"
-    without_note = rung.lr is not None and not (rung.lr_published or rung.lr_chosen)
     values = RungValues(
         lr_published=rung.lr_published,
-        lr_chosen=f"in {where}" if without_note else rung.lr_chosen,
+        lr_chosen=rung.lr_chosen,
         optim={} if rung.lr is None else {"lr": rung.lr},
         tune=dict(rung.tune),
     )
-    return RungTable(where, values.values, values, scope)
+    return RungTable(f"{ladder.path}, rung {rung.name}", values.values, values, scope, is_of_ladder=True)
 
 
 def check_scopes(ladder: Ladder, recipe: Recipe) -> None:
