@@ -27,6 +27,7 @@ from lrurun.nn.devices import shared_by
 from lrurun.nn.draws import Parts
 from lrurun.nn.network import Model
 from lrurun.training import COMPILED_KEPT, optimizer
+from lrurun.training.clipping import clipped
 from lrurun.training.layout import Layout, Starts
 from lrurun.training.objective import Objective
 from lrurun.training.placement import Placement, placement
@@ -259,6 +260,7 @@ class Compiled:
         # in memory before it is read: otherwise each kernel that reads it would work out, for every number, which
         # parameter's gradient it comes from
         gradient = jax.lax.optimization_barrier(self.layout.vector(grads))
+        gradient = clipped(gradient, self.optim, self.layout, starts)
         changes, moments = self.optimizer.update(gradient, state.moments, state.params, rate=rate, starts=starts)
         params = optax.apply_updates(state.params, changes)
         step = state.step + 1
