@@ -143,6 +143,7 @@ class Compiled:
         self.counts: set[int] = set()
         """The numbers of members for which this process has compiled them."""
         self.optim = config.optim
+        """Of the configuration for which they were made: others that share them may have other learning rates."""
         self.drops = config.model.dropout > 0
         self._initial = OrderedDict[Hashable, Initial]()
         self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
@@ -161,7 +162,7 @@ class Compiled:
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
         index = everywhere if sampler is not None else self.placement.batch(axis=2)
-        options = compiler_options(self.batch * spec.length * config.model.width)
+        options = compiler_options(self.batch // config.optim.accumulate * spec.length * config.model.width)
         self.dispatch = jax.jit(
             self._dispatch,
             donate_argnums=0,
@@ -241,25 +242,74 @@ class Compiled:
         placed: T = jax.device_put(stacked, self.placement.everywhere)
         return placed
 
-    def _loss(self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None) -> Any:
-        """Mean loss of a batch (), and: the new statistics, the numbers of correct predictions () and of labels ()."""
+    def _loss(
+        self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None, shares: jax.Array | None = None
+    ) -> Any:
+        """Mean loss of a batch (), and: the new statistics, the numbers of correct predictions () and of labels ().
+
+        With the `shares` of the labels of a part of a batch, its part of the loss of the whole, see `Objective.shares`.
+        """
         inputs, labels, lengths = batch
         positions = self.objective.positions(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
         outputs, new_stats = self.model.apply(params, stats, inputs, lengths, train=True, key=key, positions=positions)
-        loss, correct, count = self.objective.loss(outputs, self.objective.labels_at(labels))
+        chosen = self.objective.labels_at(labels)
+        if shares is None:
+            loss, correct, count = self.objective.loss(outputs, chosen)
+        else:
+            loss, correct, count = self.objective.loss_of_part(outputs, chosen, shares)
         return loss, (new_stats, correct, count)
+
+    def _gradient(
+        self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None, shares: jax.Array | None = None
+    ) -> tuple[jax.Array, Tree, jax.Array, jax.Array, jax.Array]:
+        """Loss, new statistics, correct predictions and labels as of `_loss`, and the gradient (size,)."""
+        with shared_by(self.placement.mesh.abstract_mesh):
+            (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
+                params, stats, batch, key, shares
+            )
+        # in memory before it is read: otherwise each kernel that reads it would work out, for every number, which
+        # parameter's gradient it comes from
+        return loss, stats, correct, count, jax.lax.optimization_barrier(self.layout.vector(grads))
+
+    def _accumulated(
+        self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None
+    ) -> tuple[jax.Array, Tree, jax.Array, jax.Array, jax.Array]:
+        """As `_gradient`, of a batch whose parts go through the network one after another.
+
+        Part i of k has the examples i, i + k, ..., so that each device has an equal share of each part.
+        """
+        k = self.optim.accumulate
+        shares = self.objective.shares(self.objective.labels_at(batch[1]))
+        split = jax.tree.map(
+            lambda array: jax.lax.with_sharding_constraint(
+                array.reshape(len(array) // k, k, *array.shape[1:]), self.placement.batch()
+            ),
+            (batch, shares),
+        )
+
+        def add(i: jax.Array, sums: Any) -> Any:
+            stats, totals = sums
+            part, part_shares = jax.tree.map(
+                lambda array: jax.lax.dynamic_index_in_dim(array, i, axis=1, keepdims=False), split
+            )
+            part_key = None if key is None else jax.random.fold_in(key, i)
+            loss, stats, *others = self._gradient(params, stats, part, part_key, part_shares)
+            return stats, jax.tree.map(jnp.add, totals, (loss, *others))
+
+        zero = jnp.float32(0.0)
+        totals = (zero, zero, zero, jnp.zeros(self.layout.size, jnp.float32))
+        stats, (loss, correct, count, gradient) = jax.lax.fori_loop(0, k, add, (stats, totals))
+        return loss, stats, correct, jnp.maximum(count, 1.0), gradient
 
     def _train_step(
         self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array, starts: Starts
     ) -> TrainState:
         key = jax.random.fold_in(stream(seed, "dropout"), state.step) if self.drops else None
-        with shared_by(self.placement.mesh.abstract_mesh):
-            (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
-                self.layout.arrays(state.params, starts), state.stats, batch, key
-            )
-        # in memory before it is read: otherwise each kernel that reads it would work out, for every number, which
-        # parameter's gradient it comes from
-        gradient = jax.lax.optimization_barrier(self.layout.vector(grads))
+        params = self.layout.arrays(state.params, starts)
+        if self.optim.accumulate == 1:
+            loss, stats, correct, count, gradient = self._gradient(params, state.stats, batch, key)
+        else:
+            loss, stats, correct, count, gradient = self._accumulated(params, state.stats, batch, key)
         gradient = clipped(gradient, self.optim, self.layout, starts)
         changes, moments = self.optimizer.update(gradient, state.moments, state.params, rate=rate, starts=starts)
         params = optax.apply_updates(state.params, changes)
