@@ -78,10 +78,8 @@ class TrainState(NamedTuple):
     """(3,) float32: summed loss, correct predictions and labels since the last row of the training curve."""
     bad_step: AnyArray
     """() int32: the first step whose loss was not finite, or -1."""
-
-    def evaluated(self) -> Evaluated:
-        """The parameters and statistics that evaluations, the best ones that are kept, and probes take."""
-        return Evaluated(self.params, self.stats)
+    average: Evaluated | None = None
+    """The averages of parameters and statistics, with `optim.average`: of `params` and `stats` in the same form."""
 
 
 class Readings(NamedTuple):
@@ -158,6 +156,8 @@ class Compiled:
         """Shapes and dtypes of the state of one run on the device."""
         self.abstract: TrainState = jax.eval_shape(self.named, self.vector_shapes)
         """The same on the host and in checkpoints."""
+        self.abstract_evaluated = Evaluated(self.abstract.params, self.abstract.stats)
+        """Shapes and dtypes of the parameters and statistics that are evaluated and kept, see `evaluated`."""
         self.parameters = self.layout.size
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
@@ -202,12 +202,14 @@ class Compiled:
             moments=jax.device_get(self.optimizer.init(vector)),
             window=np.zeros(3, np.float32),
             bad_step=np.int32(-1),
+            average=None if self.optim.average == "none" else Evaluated(vector, stats),
         )
 
     def named(self, state: TrainState) -> TrainState:
         """The state of one run with the names and shapes of each parameter, in place of vectors."""
         moments = jax.tree.map(lambda part: self.layout.tree(part) if self._is_vector(part) else part, state.moments)
-        return state._replace(params=self.layout.tree(state.params), moments=moments)
+        average = state.average and state.average._replace(params=self.layout.tree(state.average.params))
+        return state._replace(params=self.layout.tree(state.params), moments=moments, average=average)
 
     def vectors(self, named: TrainState) -> TrainState:
         """The state of one run on the host with vectors, as it is on the device: the inverse of `named`."""
@@ -216,7 +218,8 @@ class Compiled:
             self.vector_shapes.moments,
             named.moments,
         )
-        return named._replace(params=self.layout.vector(named.params), moments=moments)
+        average = named.average and named.average._replace(params=self.layout.vector(named.average.params))
+        return named._replace(params=self.layout.vector(named.params), moments=moments, average=average)
 
     def _is_vector(self, part: Any) -> bool:
         """Whether a part of the optimiser's state, or its shape and dtype, has a number for every parameter."""
@@ -230,11 +233,28 @@ class Compiled:
         read = jax.device_get(states)
         return [self.named(of_member(read, number)) for number in range(len(read.step))]
 
+    def evaluated(self, state: TrainState) -> Evaluated:
+        """What evaluations, the best parameters that are kept, spectra and probes take of the state of one run.
+
+        The averages, where the run or its optimiser has some; otherwise what is trained.
+
+        Args:
+            state: on the host, with vectors.
+        """
+        if state.average is not None:
+            params, stats = state.average
+        else:
+            params, stats = self.optimizer.evaluated(state.params, state.moments), state.stats
+        return Evaluated(self.layout.tree(params), stats)
+
     def evaluated_on_host(self, states: TrainState) -> list[Evaluated]:
-        """As `on_host`, of parameters and statistics alone: the optimiser's state is not read."""
-        read = jax.device_get(states.evaluated())
-        members = (of_member(read, number) for number in range(len(read.params)))
-        return [Evaluated(self.layout.tree(params), stats) for params, stats in members]
+        """`evaluated` of each member, as `on_host`: no more of the states is read than that needs."""
+        if states.average is not None:
+            states = states._replace(params=None, stats=None, moments=None)
+        elif not self.optimizer.evaluates_other:
+            states = states._replace(moments=None)
+        read = jax.device_get(states)
+        return [self.evaluated(of_member(read, number)) for number in range(len(read.step))]
 
     def on_device(self, of_members: Sequence[T]) -> T:
         """Trees of the host, one for each member, as one on the devices with a leading axis of members."""
@@ -316,7 +336,24 @@ class Compiled:
         step = state.step + 1
         window = state.window + jnp.stack([loss * count, correct, count])
         bad_step = jnp.where((state.bad_step < 0) & ~jnp.isfinite(loss), step, state.bad_step)
-        return TrainState(step=step, params=params, stats=stats, moments=moments, window=window, bad_step=bad_step)
+        return TrainState(
+            step=step,
+            params=params,
+            stats=stats,
+            moments=moments,
+            window=window,
+            bad_step=bad_step,
+            average=self._averaged(state.average, Evaluated(params, stats), step),
+        )
+
+    def _averaged(self, average: Evaluated | None, trained: Evaluated, step: jax.Array) -> Evaluated | None:
+        """The averages after step `step`, counted from 1, which has trained these parameters and statistics."""
+        if average is None:
+            return None
+        # one minus the share that is kept: 1 - (1 + t) / (10 + t) is 9 / (10 + t)
+        new = jnp.maximum(jnp.float32(1.0 - self.optim.average_decay), 9.0 / (10.0 + step.astype(jnp.float32)))
+        averages: Evaluated = optax.incremental_update(trained, average, new)
+        return averages
 
     def _dispatch(
         self,
