@@ -91,6 +91,9 @@ class Declaration(Struct, frozen=True, kw_only=True):
     """Its field `name` takes this name alone."""
     implementation: str | type
     """The class, as "module:Class", which is imported on use; or the class itself, for plug-ins."""
+    variants: dict[str, dict[str, Any]] = {}
+    """Name -> settings that are not the default, for the conformance checks: one for each other form. Without variants,
+    they are derived from the settings."""
 
     def load(self) -> Any:
         """The class, a subclass of `lrurun.training.optimizers.Optimizer`. This imports jax."""

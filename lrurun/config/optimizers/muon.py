@@ -31,4 +31,11 @@ class Muon(OptimConfig, frozen=True, kw_only=True):
     """Added to the norm of a matrix, and to Adam's root of the second moment."""
 
 
-DECLARATIONS = [Declaration(name="muon", settings=Muon, implementation="lrurun.training.optimizers.muon:Muon")]
+DECLARATIONS = [
+    Declaration(
+        name="muon",
+        settings=Muon,
+        implementation="lrurun.training.optimizers.muon:Muon",
+        variants={"without Nesterov, scaled by its shape": {"nesterov": False, "consistent_rms": 0.0}},
+    )
+]

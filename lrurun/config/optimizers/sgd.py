@@ -24,4 +24,11 @@ class SGD(OptimConfig, frozen=True, kw_only=True):
             raise ValueError("nesterov needs momentum, found momentum = 0, nesterov = true")
 
 
-DECLARATIONS = [Declaration(name="sgd", settings=SGD, implementation="lrurun.training.optimizers.sgd:SGD")]
+DECLARATIONS = [
+    Declaration(
+        name="sgd",
+        settings=SGD,
+        implementation="lrurun.training.optimizers.sgd:SGD",
+        variants={"momentum": {"momentum": 0.9}, "Nesterov": {"momentum": 0.9, "nesterov": True}},
+    )
+]
