@@ -224,8 +224,8 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")
     for table in tables:
-        if table.where == source:
-            noted = table.notes.lr_published or table.notes.lr_chosen
+        noted = table.notes.lr_published or table.notes.lr_chosen
+        if table.where == source and (noted or not table.is_of_ladder):
             if unresolved.rung.takes and table.scope == scopes[-1] and not noted:
                 shared, where = shared_values(recipe, profile).get(RATE, (None, ""))
                 if values[RATE][0] == shared:  # instead of the rate of the rung that it takes its settings from
