@@ -373,7 +373,7 @@ def _table(table: dict[str, Any], name: str) -> dict[str, Any]:
 def load_recipe(name: str, *, imports: bool = True) -> Recipe:
     """Reads and checks the recipe of this task, or in this file; every path in it is known, used or not.
 
-    With `imports`, loads the installed packages that provide its task and recurrences by entry points.
+    With `imports`, loads the installed packages that provide its task, recurrences and optimisers by entry points.
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys, unknown paths.
@@ -386,7 +386,7 @@ def load_recipe(name: str, *, imports: bool = True) -> Recipe:
 
 
 def load_installed(recipe: Recipe) -> None:
-    """Loads the installed packages that provide the task and the recurrences of a recipe.
+    """Loads the installed packages that provide the task, the recurrences and the optimisers of a recipe.
 
     Raises:
         UsageError: a package cannot be loaded.
@@ -395,7 +395,7 @@ def load_installed(recipe: Recipe) -> None:
     documents: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
     for document in documents:
         scoped = [rung.values for ladder in document.ladder.values() for rung in ladder.rung.values()]
-        for table in ({"model": document.model}, *scoped):
+        for table in ({"model": document.model, "optim": document.optim}, *scoped):
             load_packages(table)
 
 

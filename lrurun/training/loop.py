@@ -19,13 +19,13 @@ import jax
 import numpy as np
 
 from lrurun.config.fingerprint import compiled_key
+from lrurun.config.schedules import learning_rates
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, probes
 from lrurun.training.compiled import Compiled, Evaluated, Readings, Tree, compiled_for
 from lrurun.training.evaluation import Evaluation, compiling, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
-from lrurun.training.schedule import learning_rates
 
 T = TypeVar("T")
 

@@ -23,6 +23,7 @@ from msgspec import structs
 
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.schedules import learning_rates
 from lrurun.config.schema import Execution, RunConfig, decode
 from lrurun.data.metric import Accuracy
 from lrurun.data.on_device import stream
@@ -34,7 +35,6 @@ from lrurun.training.evaluation import evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.loop import train, train_together
 from lrurun.training.optimizers.adamw import AdamW
-from lrurun.training.schedule import learning_rates
 from tests.harness.toy import EXECUTION, assert_same, config, data, history, leaves
 
 __all__ = ["data"]  # a fixture
