@@ -92,7 +92,7 @@ def test_settings_of_an_optimiser_are_named_where_they_are_not_the_default() -> 
         ),
         (
             {"schedule": "inverse-sqrt", "floor": 0.002, "warmup_steps": 4000, "lr": 0.1},
-            "a linear warm-up over the first 4,000 steps and a decay with the inverse square root of the step, not "
+            "a linear warm-up over the first 4,000 steps and an inverse square-root decay, not "
             "below 0.002 (Vaswani et al. 2017)",
             None,
         ),
