@@ -215,6 +215,8 @@ class Arena:
                 newest = {run.id: ledger.attempts(run.id)[-1] for run in ledger.runs() if run.state == "running"}
             return [(run, attempt.n, attempt.pid) for run, attempt in newest.items()]
         with contextlib.closing(sqlite3.connect(self.machine.ledger, timeout=30)) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone():
+                return []  # the ledger is still to be created
             return connection.execute(
                 "SELECT r.id, a.n, a.pid FROM runs r JOIN attempts a ON a.run = r.number AND a.n = r.attempt"
                 " WHERE r.state = 'running'"

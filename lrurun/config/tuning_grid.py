@@ -62,15 +62,30 @@ def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Coll
 
     Args:
         base: the inherited grid of the base of the rung.
-        tables: the tables of the recipe for the rung.
+        tables: the tables with values for the rung.
         declared: the paths that the ladder or the recipe sets for the rung, which are then no longer tried.
     """
     kept = {path: values for path, values in base.items() if is_inherited(path) and path not in declared}
     if KIND in declared:
         kept = {path: values for path, values in kept.items() if not path.startswith(RECURRENCE)}
-    return kept | {
-        path: (tried, f"{table.where[:-1]}.tune]") for table in tables for path, tried in table.notes.tune.items()
-    }
+    return kept | {path: (tried, table.where_tuned) for table in tables for path, tried in table.notes.tune.items()}
+
+
+def shortened(grid: TuningGrid, values: int | None) -> TuningGrid:
+    """The grid with at most this many values of each setting, those in the middle of its list. None: all of them.
+
+    Of seven, two are the third and the fourth: where a list surrounds a published value, this one is kept.
+    """
+    if values is None:
+        return grid
+
+    def middle(tried: Tried) -> Tried:
+        if isinstance(tried, Range) or len(tried) <= values:
+            return tried
+        first = (len(tried) - values) // 2
+        return tried[first : first + values]
+
+    return {path: (middle(tried), source) for path, (tried, source) in grid.items()}
 
 
 def applicable(grid: TuningGrid, choices: Mapping[str, Any], fixed: Collection[str]) -> TuningGrid:

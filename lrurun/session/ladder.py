@@ -237,7 +237,7 @@ def ladder(
         ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
         runs_dir: the folder of logs and checkpoints, or its URL; None for the one beside the ledger.
         data_dir: the folder of all data; None for the one that commands use.
-        files: plug-ins with tasks and recurrences of yours, as `--load` takes them.
+        files: plug-ins with tasks, recurrences and optimisers of yours, as `--load` takes them.
 
     Raises:
         UsageError: unknown names, values that are not valid, or an argument of another type.

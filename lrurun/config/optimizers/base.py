@@ -101,6 +101,9 @@ class Declaration(Struct, frozen=True, kw_only=True):
     """Whether it estimates a learning rate, which that of the schedule multiplies."""
     is_decay_in_gradient: bool = False
     """As `decay_in_gradient` of its class, for texts."""
+    variants: dict[str, dict[str, Any]] = {}
+    """Name -> settings that are not the default, for the conformance checks: one for each other form. Without variants,
+    they are derived from the settings."""
 
     def load(self) -> Any:
         """The class, a subclass of `lrurun.training.optimizers.Optimizer`. This imports jax."""

@@ -38,5 +38,6 @@ DECLARATIONS = [
         implementation="lrurun.training.optimizers.muon:Muon",
         title="Muon for matrices and Adam for other parameters",
         source="Jordan et al. 2024; Liu et al. 2025",
+        variants={"without Nesterov, scaled by its shape": {"nesterov": False, "consistent_rms": 0.0}},
     )
 ]

@@ -32,5 +32,6 @@ DECLARATIONS = [
         title="stochastic gradient descent",
         source="Robbins and Monro 1951",
         is_decay_in_gradient=True,
+        variants={"momentum": {"momentum": 0.9}, "Nesterov": {"momentum": 0.9, "nesterov": True}},
     )
 ]
