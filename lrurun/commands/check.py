@@ -155,7 +155,7 @@ def _failure(what: str, findings: Sequence[CheckResult]) -> LrurunError:
             f"check ladder: {where} fails on {', '.join(on[:_NAMED])}{more}",
             'the table above shows why; a ladder for some recipes names them: recipes = ["NAME", ...]',
         )
-    error_type = {name: LrurunError for name in ("recurrence", "optimizer", "program")} | {"study": ChecksFailed}.get(
+    error_type = dict.fromkeys(("recurrence", "optimizer", "program"), LrurunError) | {"study": ChecksFailed}.get(
         what, UsageError
     )
     return error_type(
