@@ -36,7 +36,7 @@ def settings_of(
     cls: Any,
     bases: Sequence[type],
     *,
-    fields: Iterable[tuple[str, Any, Any]] = (),
+    fields: Iterable[tuple[str, Any] | tuple[str, Any, Any]] = (),
     namespace: Mapping[str, Any],
     required: Collection[str] = (),
     **options: Any,
@@ -44,8 +44,8 @@ def settings_of(
     """The type of the settings of a plug-in, frozen and strict, whose own fields all have defaults that fit their types.
 
     Args:
-        fields: name, type and default of further fields.
-        required: the fields of the last base that have no default. Without any, the defaults must fit each other too.
+        fields: name, type and, mostly, default of further fields.
+        required: the fields that have no default. Without any, the defaults must fit each other too.
         options: of `msgspec.defstruct`.
 
     Raises:

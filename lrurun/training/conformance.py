@@ -42,49 +42,42 @@ _GROUPS = {
         "norm": {"scale": "undecayed"},
         "recurrence": {"nu": "recurrent", "B": "recurrent"},
         "experts": "regular",
-        "gain": "regular",
+        "gain": "undecayed",
     },
 }
 _COMMON: Final = (
     {"lr": 0.02},
     {"lr": 0.02, "schedule": "constant"},
-    {"lr": 1.0, "floor": 0.0},
+    {"lr": 1.0},
     {"lr": 1.0, "schedule": "constant"},
 )
 """Settings of every optimiser with which one is checked: the first that it takes."""
-_OF_RATES: Final = (
-    {"lr": 0.03},
-    {"schedule": "constant"},
-    {"schedule": "linear"},
-    {"warmup": 0.3},
-    {"floor": 0.001},
-)
-"""Changes that decide about the learning rates of steps alone."""
-
 _NEUTRAL = Groups(decay=lambda tree, params: tree, scale=lambda tree, rate: jax.tree.map(lambda x: rate * x, tree))
 """No weight decay, and one learning rate."""
 
 
 def variants(name: str) -> dict[str, OptimConfig]:
-    """Name -> settings of an optimiser: the defaults, and each other value of a boolean or a choice of its own that
-    its rules permit.
+    """Name -> settings of an optimiser: the defaults, and its declared variants; without these, each other value of a
+    boolean or a choice of its own that its rules permit.
 
     Raises:
         ValueError: it takes none of the common settings that are tried.
     """
-    make = OPTIMIZERS[name].settings
-    plain = _accepted(make)
+    declaration = OPTIMIZERS[name]
+    plain = _accepted(name)
     settings = {name: plain}
-    for field, choice in other_choices(plain):
+    for label, table in declaration.variants.items():
+        settings[f"{name}, {label}"] = type(plain)(**(structs.asdict(plain) | table))
+    for field, choice in other_choices(plain) if not declaration.variants else ():
         if field not in OptimConfig.__struct_fields__ and (other := _changed(plain, **{field: choice})) is not None:
             settings[f"{name}, {field} = {choice}"] = other
     return settings
 
 
-def _accepted(make: type[OptimConfig]) -> OptimConfig:
+def _accepted(name: str) -> OptimConfig:
     for common in _COMMON:
         try:
-            return make(recurrent_factor=1.0, weight_decay=0.0, **common)  # type: ignore[arg-type]
+            return OPTIMIZERS[name].settings(name=name, recurrent_factor=1.0, weight_decay=0.0, **common)  # type: ignore[arg-type]
         except ValueError as error:
             refused = error
     raise refused
@@ -124,16 +117,18 @@ class Case:
     def _normal(self, shape: tuple[int, ...]) -> np.ndarray:
         return np.asarray(self._random.normal(size=shape), np.float32)
 
-    def new(self, settings: OptimConfig | None = None) -> Optimizer:
+    def new(self) -> Optimizer:
         """Another object of the optimiser."""
-        optimizer: Optimizer = OPTIMIZERS[self.settings.name].load()(settings or self.settings)
+        optimizer: Optimizer = OPTIMIZERS[self.settings.name].load()(self.settings)
         return optimizer
 
     def form(self, vector: Any) -> Tree:
         """Parameters (size,) as the optimiser takes them: the vector, or a tree of arrays."""
         return jax.tree.map(jnp.asarray, vector if self.optimizer.on_vector else self.layout.tree(vector))
 
-    def update(self, params: Tree, state: Tree, gradient: Tree, optimizer: Optimizer | None = None) -> tuple[Tree, Tree]:
+    def update(
+        self, params: Tree, state: Tree, gradient: Tree, optimizer: Optimizer | None = None
+    ) -> tuple[Tree, Tree]:
         """The change of the parameters and the new state, without weight decay."""
         rate = jnp.float32(self.settings.lr)
         return (optimizer or self.optimizer).update(gradient, state, params, rate, _NEUTRAL)
@@ -142,11 +137,16 @@ class Case:
     def compiled(self) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:
         return jax.jit(lambda params, state, gradient: self.update(params, state, gradient))
 
-    def after(self, count: int, *, compiled: bool = True) -> tuple[Tree, Tree]:
+    def program(self, optimizer: Optimizer) -> str:
+        """The first step of an object of the optimiser, as a program with all of its constants."""
+        step = jax.jit(lambda params, state, gradient: self.update(params, state, gradient, optimizer))
+        return step.lower(self.params, self.optimizer.init(self.params), self.gradients[0]).as_text()
+
+    def after(self, count: int) -> tuple[Tree, Tree]:
         """Parameters and state after some steps."""
         params, state = self.params, self.optimizer.init(self.params)
         for gradient in self.gradients[:count]:
-            changes, state = (self.compiled if compiled else self.update)(params, state, gradient)
+            changes, state = self.compiled(params, state, gradient)
             params = _sum(params, changes)
         return params, state
 
@@ -227,14 +227,16 @@ def _direction(case: Case) -> tuple[bool, str]:
 
 
 def _down(case: Case) -> tuple[bool, str]:
-    """First steps along and against the gradient, and `STEPS` on a quadratic with curvatures from 0.5 to 2."""
+    """Two steps with one gradient, as the first may only begin a state, and `STEPS` on a quadratic with curvatures from
+    0.5 to 2."""
     gradient = case.gradients[0]
-    changes, _ = case.compiled(case.params, case.optimizer.init(case.params), gradient)
-    pairs = zip(jax.tree.leaves(changes), jax.tree.leaves(gradient), strict=True)
+    first, state = case.compiled(case.params, case.optimizer.init(case.params), gradient)
+    second, _ = case.compiled(_sum(case.params, first), state, gradient)
+    pairs = zip(jax.tree.leaves(_sum(first, second)), jax.tree.leaves(gradient), strict=True)
     slope = float(sum(np.vdot(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs))
     if not slope < 0:
         return False, (
-            f"the first step goes up: its product with the gradient is {slope:.1e}. Return what is subtracted, without "
+            f"the first steps go up: their product with the gradient is {slope:.1e}. Return what is subtracted, without "
             "a learning rate, as optax.scale_by_adam() does; optax.adam(rate) has a rate and the opposite sign"
         )
     curvature = case.form(jnp.linspace(0.5, 2.0, case.layout.size))
@@ -265,34 +267,11 @@ def _evaluated_vector(case: Case, params: Tree, state: Tree) -> Any:
     return evaluated if case.optimizer.on_vector else case.layout.vector(evaluated)
 
 
-def _no_rate(case: Case) -> tuple[bool, str]:
-    """Whether the direction is the same for other rates: they are data of compiled functions, which runs share."""
-    start = (case.params, case.optimizer.init(case.params), case.gradients[0])
-    wanted = case.update(*start, case.new())
-    used = []
-    for change in _OF_RATES:
-        settings = _changed(case.settings, **change)
-        if settings is not None and not _equal(case.update(*start, case.new(settings)), wanted):
-            used += change
-    if used:
-        names = ", ".join(dict.fromkeys(used))
-        return False, f"depends on {names}: leave it out, runs with other rates share compiled functions"
-    return True, "the same for other learning rates and schedules"
-
-
 def _no_memory(case: Case) -> tuple[bool, str]:
-    """Whether equal arguments give equal results, in another object and after other steps."""
-    start = (case.params, case.optimizer.init(case.params), case.gradients[0])
-    wanted = case.update(*start)
-    for optimizer in (case.optimizer, case.optimizer, case.new()):
-        if not _equal(case.update(*start, optimizer), wanted):
-            return False, "the same arguments gave another result: everything that changes belongs in the state"
-    return True, "same arguments, same bits"
-
-
-def _compiles(case: Case) -> tuple[bool, str]:
-    worst = _deviation(case.after(3), case.after(3, compiled=False))
-    return worst < 1e-4, f"relative difference of compiled steps {worst:.1e}, at most 1e-04"
+    """Whether a step is the same after other steps, and in another object."""
+    if len({case.program(optimizer) for optimizer in (case.optimizer, case.optimizer, case.new())}) > 1:
+        return False, "the step is not always the same: everything that changes belongs in the state"
+    return True, "each step is the same program"
 
 
 def _loops(case: Case) -> tuple[bool, str]:
@@ -359,29 +338,52 @@ def _not_finite(case: Case) -> tuple[bool, str]:
 
 
 def _groups(case: Case) -> tuple[bool, str]:
-    """Weight decay of regular parameters alone, and the learning rate of the recurrent ones, in the first step."""
+    """Weight decay of regular parameters alone, and the learning rate of the recurrent ones.
 
-    def first(**changes: Any) -> Tree | None:
+    In the first step parameters do not depend on each other; in the second one a decay that is a part of the gradient
+    is seen by those that take its sign or norm, too.
+    """
+
+    def steps(**changes: Any) -> list[list[np.ndarray]] | None:
         settings = _changed(case.settings, **changes)
         if settings is None:
             return None
         optimizer = LayoutOptimizer(settings, case.layout)
-        params, gradient = (tree if optimizer.on_vector else case.layout.vector(tree) for tree in start)
-        change, _ = optimizer.update(gradient, optimizer.init(params), params, rate=jnp.float32(settings.lr))
-        return jax.device_get(case.layout.tree(change))
 
-    start = (case.params, case.gradients[0])
-    plain, decayed, slower = first(), first(weight_decay=0.1), first(recurrent_factor=0.5)
-    groups = jax.tree.leaves(_GROUPS)
-    for group, *arrays in zip(groups, *(map(jax.tree.leaves, (plain, decayed or plain, slower or plain))), strict=True):
-        without, with_decay, at_half = (np.asarray(array, np.float64) for array in arrays)
-        if decayed is not None and np.allclose(with_decay, without, rtol=1e-5, atol=0) == (group == "regular"):
-            how = "ignores" if group == "regular" else "applies to parameters of another group"
-            return False, f"update {how} weight_decay: groups.decay adds it where it belongs"
-        if slower is not None and not np.allclose(at_half, without * (0.5 if group == "recurrent" else 1), rtol=1e-4):
-            return False, "update ignores recurrent_factor, or applies it elsewhere: groups.scale has the learning rates"
-    refused = [name for name, tree in (("weight_decay", decayed), ("recurrent_factor", slower)) if tree is None]
+        @jax.jit
+        def step(params: Array, state: Tree, gradient: Array) -> tuple[Array, Tree]:
+            return optimizer.update(gradient, state, params, rate=jnp.float32(settings.lr))
+
+        params, state, taken = vectors[0], optimizer.init(vectors[0]), []
+        for gradient in vectors[1:3]:
+            change, state = step(params, state, gradient)
+            params = params + change
+            taken.append([np.asarray(array, np.float64) for array in jax.tree.leaves(case.layout.tree(change))])
+        return taken
+
+    vectors = [
+        jnp.asarray(tree if case.optimizer.on_vector else case.layout.vector(tree))
+        for tree in (case.params, *case.gradients)
+    ]
+    plain, decayed, slower = steps(), steps(weight_decay=0.1), steps(recurrent_factor=0.5)
+    assert plain is not None
+    for number, group in enumerate(jax.tree.leaves(_GROUPS)):
+        first, second = (step[number] for step in plain)
+        if decayed is not None and group == "regular" and _close(decayed[1][number], second):
+            return False, "update ignores weight_decay: groups.decay adds it"
+        if decayed is not None and group != "regular" and not _close(decayed[0][number], first):
+            return False, "update applies weight_decay to parameters that have none: groups.decay adds it to the others"
+        if slower is not None and not _close(slower[0][number], first * (0.5 if group == "recurrent" else 1)):
+            return (
+                False,
+                "update ignores recurrent_factor, or applies it elsewhere: groups.scale has the learning rates",
+            )
+    refused = [name for name, taken in (("weight_decay", decayed), ("recurrent_factor", slower)) if taken is None]
     return True, f"refuses {' and '.join(refused)}" if refused else "weight_decay and recurrent_factor are applied"
+
+
+def _close(array: np.ndarray, other: np.ndarray) -> bool:
+    return np.allclose(array, other, rtol=1e-3, atol=1e-4 * float(np.max(np.abs(other), initial=0.0)))
 
 
 def _alone(case: Case) -> tuple[bool, str]:
@@ -407,9 +409,7 @@ _CHECKS: Final[dict[str, Callable[[Case], tuple[bool, str]]]] = {
     "state": _state,
     "direction": _direction,
     "goes down": _down,
-    "no learning rate": _no_rate,
     "no memory but the state": _no_memory,
-    "compiles": _compiles,
     "loop": _loops,
     "members": _members,
     "checkpoint": _saved,

@@ -31,4 +31,13 @@ class Muon(OptimConfig, frozen=True, kw_only=True):
     """Added to the norm of a matrix, and to Adam's root of the second moment."""
 
 
-DECLARATIONS = [Declaration(name="muon", settings=Muon, implementation="lrurun.training.optimizers.muon:Muon")]
+DECLARATIONS = [
+    Declaration(
+        name="muon",
+        settings=Muon,
+        implementation="lrurun.training.optimizers.muon:Muon",
+        title="Muon for matrices and Adam for other parameters",
+        source="Jordan et al. 2024; Liu et al. 2025",
+        variants={"without Nesterov, scaled by its shape": {"nesterov": False, "consistent_rms": 0.0}},
+    )
+]

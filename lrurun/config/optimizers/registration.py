@@ -17,8 +17,8 @@ from lrurun.errors import UsageError
 
 C = TypeVar("C", bound=type)
 
-_REQUIRED = ("lr", "recurrent_factor", "weight_decay")
-"""The settings of every table that have no default."""
+_REQUIRED = ("name", "lr", "recurrent_factor", "weight_decay")
+"""The settings of a table that have no default: with one, the name would be left out of fingerprints and documents."""
 
 
 @overload
@@ -67,7 +67,7 @@ def _settings(name: str, cls: Any) -> type[OptimConfig]:
         name,
         cls,
         [base],  # two structs with fields cannot both be bases
-        fields=[("name", Literal[name], name), *fields],
+        fields=[("name", Literal[name]), *fields],
         namespace=_methods(declared[0]) if declared else {},
         required=_REQUIRED,
     )

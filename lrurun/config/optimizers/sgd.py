@@ -24,4 +24,14 @@ class SGD(OptimConfig, frozen=True, kw_only=True):
             raise ValueError("nesterov needs momentum, found momentum = 0, nesterov = true")
 
 
-DECLARATIONS = [Declaration(name="sgd", settings=SGD, implementation="lrurun.training.optimizers.sgd:SGD")]
+DECLARATIONS = [
+    Declaration(
+        name="sgd",
+        settings=SGD,
+        implementation="lrurun.training.optimizers.sgd:SGD",
+        title="stochastic gradient descent",
+        source="Robbins and Monro 1951",
+        is_decay_in_gradient=True,
+        variants={"momentum": {"momentum": 0.9}, "Nesterov": {"momentum": 0.9, "nesterov": True}},
+    )
+]
