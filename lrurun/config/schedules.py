@@ -19,10 +19,10 @@ class Schedule(NamedTuple):
 
     rates: Callable[[OptimConfig, Phases, np.ndarray], np.ndarray]
     """(settings, phases, steps from the end of the warm-up on, as float64) -> the rates at these, of the same shape."""
-    shape: str
-    """What the rate does, for people."""
-    sources: tuple[str, ...] = ()
-    """The papers that it comes from: authors and year."""
+    parts: tuple[str, ...]
+    """What the rate does, for texts; `{last}` stands for the part of the steps that the cooldown has."""
+    source: str = ""
+    """The papers that it is from, as "Hu et al. 2024"."""
     falls: bool = True
     """Whether the rate ends below its peak."""
 
@@ -76,17 +76,19 @@ def _inverse_sqrt(config: OptimConfig, parts: Phases, step: np.ndarray) -> np.nd
     Without a warm-up, it is that of a warm-up of one step, which falls after step 1.
     """
     peak_at = max(parts.warmup, 1)
-    rates: np.ndarray = config.lr * np.sqrt(peak_at / np.maximum(step, peak_at))
-    return np.maximum(rates, config.floor)
+    rates: np.ndarray = np.maximum(config.lr * np.sqrt(peak_at / np.maximum(step, peak_at)), config.floor)
+    return rates
 
 
 SCHEDULES: Mapping[str, Schedule] = {
-    "cosine": Schedule(_cosine, "a half cosine", ("Loshchilov and Hutter 2017",)),
-    "constant": Schedule(_constant, "a constant rate", falls=False),
-    "linear": Schedule(_linear, "a linear decay"),
-    "wsd": Schedule(_wsd, "a constant rate, then a linear decay", ("Hu et al. 2024", "Hägele et al. 2024")),
-    "inverse-sqrt": Schedule(
-        _inverse_sqrt, "a decay with the inverse square root of the step", ("Vaswani et al. 2017",)
+    "cosine": Schedule(_cosine, ("a cosine decay",), "Loshchilov and Hutter 2017"),
+    "constant": Schedule(_constant, ("a constant rate",), falls=False),
+    "linear": Schedule(_linear, ("a linear decay",)),
+    "wsd": Schedule(
+        _wsd,
+        ("a constant rate", "a linear decay over the last {last}"),
+        "Hu et al. 2024; Hägele et al. 2024",
     ),
+    "inverse-sqrt": Schedule(_inverse_sqrt, ("an inverse square-root decay",), "Vaswani et al. 2017"),
 }
 """The value of `optim.schedule` -> the schedule."""

@@ -155,7 +155,7 @@ class LadderSession:
         """A figure of `lrurun plot`, drawn by Matplotlib, which a notebook shows.
 
         Args:
-            kind: "ladder", "curves", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors" or
+            kind: "ladder", "curves", "rates", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors" or
                 "predictions".
             metrics: for "curves", those that are drawn, as "train/loss"; for "items", one result.
             rungs: for "items", a rung, which is compared with its base, or two.

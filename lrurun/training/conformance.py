@@ -126,7 +126,9 @@ class Case:
         """Parameters (size,) as the optimiser takes them: the vector, or a tree of arrays."""
         return jax.tree.map(jnp.asarray, vector if self.optimizer.on_vector else self.layout.tree(vector))
 
-    def update(self, params: Tree, state: Tree, gradient: Tree, optimizer: Optimizer | None = None) -> tuple[Tree, Tree]:
+    def update(
+        self, params: Tree, state: Tree, gradient: Tree, optimizer: Optimizer | None = None
+    ) -> tuple[Tree, Tree]:
         """The change of the parameters and the new state, without weight decay."""
         rate = jnp.float32(self.settings.lr)
         return (optimizer or self.optimizer).update(gradient, state, params, rate, _NEUTRAL)
@@ -372,7 +374,10 @@ def _groups(case: Case) -> tuple[bool, str]:
         if decayed is not None and group != "regular" and not _close(decayed[0][number], first):
             return False, "update applies weight_decay to parameters that have none: groups.decay adds it to the others"
         if slower is not None and not _close(slower[0][number], first * (0.5 if group == "recurrent" else 1)):
-            return False, "update ignores recurrent_factor, or applies it elsewhere: groups.scale has the learning rates"
+            return (
+                False,
+                "update ignores recurrent_factor, or applies it elsewhere: groups.scale has the learning rates",
+            )
     refused = [name for name, taken in (("weight_decay", decayed), ("recurrent_factor", slower)) if taken is None]
     return True, f"refuses {' and '.join(refused)}" if refused else "weight_decay and recurrent_factor are applied"
 

@@ -16,6 +16,7 @@ import pytest
 from lrurun import decoding, paths
 from lrurun.config import planning
 from lrurun.config.ladder import Ladder, load_ladder
+from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.config.recipe import Recipe
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import RunConfig
@@ -476,9 +477,15 @@ def paths_of(table: Any) -> Iterator[tuple[Any, ...]]:
 def documents() -> list[tuple[dict[str, Any], type]]:
     config = msgspec.to_builtins(planning.make("sDigits").rungs[-1].config)
     settings: Any = KINDS[config["model"]["recurrence"]["kind"]].settings
+    common = {name: config["optim"][name] for name in OptimConfig.__struct_fields__}
+    needed = {"schedule_free_adamw": {"schedule": "constant"}, "prodigy": {"lr": 1.0, "recurrent_factor": 1.0}}
+    optims: list[Any] = [
+        declaration.settings(**common | {"name": name} | needed.get(name, {}))
+        for name, declaration in OPTIMIZERS.items()
+    ]
     ladder = decoding.load_toml(paths.packaged("ablations") / "lru.toml")
     return [
-        (config, RunConfig[settings]),
+        *((config | {"optim": msgspec.to_builtins(optim)}, RunConfig[settings, type(optim)]) for optim in optims),
         (tomllib.loads(RECIPE), Recipe),
         ({**ladder, "rung": ladder["rung"][-1:], "claim": ladder["claim"][-1:], "speed": ladder["speed"][:1]}, Ladder),
     ]

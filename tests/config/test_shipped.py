@@ -175,7 +175,7 @@ def few_states_are_an_eighth_of_those_of_dlr(made: Plan) -> None:
 TRAINING = {
     "momentum": ("sgd", {"optim.momentum"}),
     "adam": ("momentum", {OPTIMIZER}),
-    "decoupled-decay": ("adam", {OPTIMIZER}),
+    "decoupled-decay": ("adam", {OPTIMIZER, "optim.weight_decay"}),
     "no-recurrent-decay": ("decoupled-decay", {"optim.decay_recurrent"}),
     "recurrent-rate": ("no-recurrent-decay", {"optim.recurrent_factor"}),
     "warm-up": ("recurrent-rate", {"optim.warmup"}),

@@ -26,6 +26,19 @@ class Adam(OptimConfig, frozen=True, kw_only=True):
 
 
 DECLARATIONS = [
-    Declaration(name="adamw", settings=AdamW, implementation="lrurun.training.optimizers.adamw:AdamW"),
-    Declaration(name="adam", settings=Adam, implementation="lrurun.training.optimizers.adamw:Adam"),
+    Declaration(
+        name="adamw",
+        settings=AdamW,
+        implementation="lrurun.training.optimizers.adamw:AdamW",
+        title="AdamW",
+        source="Loshchilov and Hutter 2019",
+    ),
+    Declaration(
+        name="adam",
+        settings=Adam,
+        implementation="lrurun.training.optimizers.adamw:Adam",
+        title="Adam",
+        source="Kingma and Ba 2015",
+        is_decay_in_gradient=True,
+    ),
 ]

@@ -18,4 +18,12 @@ class Adopt(OptimConfig, frozen=True, kw_only=True):
     """The smallest root of the second moment that divides; Adam adds eps."""
 
 
-DECLARATIONS = [Declaration(name="adopt", settings=Adopt, implementation="lrurun.training.optimizers.adopt:Adopt")]
+DECLARATIONS = [
+    Declaration(
+        name="adopt",
+        settings=Adopt,
+        implementation="lrurun.training.optimizers.adopt:Adopt",
+        title="ADOPT",
+        source="Taniguchi et al. 2024",
+    )
+]

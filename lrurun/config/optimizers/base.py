@@ -93,6 +93,14 @@ class Declaration(Struct, frozen=True, kw_only=True):
     """Its field `name` takes this name alone."""
     implementation: str | type
     """The class, as "module:Class", which is imported on use; or the class itself, for plug-ins."""
+    title: str = ""
+    """What texts call it, as "AdamW"; without one, its name."""
+    source: str = ""
+    """The papers that it is from, as "Loshchilov and Hutter 2019"."""
+    estimates_rate: bool = False
+    """Whether it estimates a learning rate, which that of the schedule multiplies."""
+    is_decay_in_gradient: bool = False
+    """As `decay_in_gradient` of its class, for texts."""
     variants: dict[str, dict[str, Any]] = {}
     """Name -> settings that are not the default, for the conformance checks: one for each other form. Without variants,
     they are derived from the settings."""

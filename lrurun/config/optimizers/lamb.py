@@ -17,4 +17,12 @@ class Lamb(OptimConfig, frozen=True, kw_only=True):
     eps: Epsilon = 1e-6
 
 
-DECLARATIONS = [Declaration(name="lamb", settings=Lamb, implementation="lrurun.training.optimizers.lamb:Lamb")]
+DECLARATIONS = [
+    Declaration(
+        name="lamb",
+        settings=Lamb,
+        implementation="lrurun.training.optimizers.lamb:Lamb",
+        title="LAMB",
+        source="You et al. 2020",
+    )
+]

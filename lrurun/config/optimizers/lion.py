@@ -20,4 +20,12 @@ class Lion(OptimConfig, frozen=True, kw_only=True):
     """The share of the momentum that each step keeps."""
 
 
-DECLARATIONS = [Declaration(name="lion", settings=Lion, implementation="lrurun.training.optimizers.lion:Lion")]
+DECLARATIONS = [
+    Declaration(
+        name="lion",
+        settings=Lion,
+        implementation="lrurun.training.optimizers.lion:Lion",
+        title="Lion",
+        source="Chen et al. 2023",
+    )
+]

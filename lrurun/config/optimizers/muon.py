@@ -36,6 +36,8 @@ DECLARATIONS = [
         name="muon",
         settings=Muon,
         implementation="lrurun.training.optimizers.muon:Muon",
+        title="Muon for matrices and Adam for other parameters",
+        source="Jordan et al. 2024; Liu et al. 2025",
         variants={"without Nesterov, scaled by its shape": {"nesterov": False, "consistent_rms": 0.0}},
     )
 ]

@@ -40,5 +40,12 @@ class Prodigy(OptimConfig, frozen=True, kw_only=True):
 
 
 DECLARATIONS = [
-    Declaration(name="prodigy", settings=Prodigy, implementation="lrurun.training.optimizers.prodigy:Prodigy")
+    Declaration(
+        name="prodigy",
+        settings=Prodigy,
+        implementation="lrurun.training.optimizers.prodigy:Prodigy",
+        title="Prodigy",
+        source="Mishchenko and Defazio 2023",
+        estimates_rate=True,
+    )
 ]

@@ -40,5 +40,7 @@ DECLARATIONS = [
         name="schedule_free_adamw",
         settings=ScheduleFreeAdamW,
         implementation="lrurun.training.optimizers.schedule_free:ScheduleFreeAdamW",
+        title="schedule-free AdamW",
+        source="Defazio et al. 2024",
     )
 ]

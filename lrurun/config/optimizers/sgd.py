@@ -29,6 +29,9 @@ DECLARATIONS = [
         name="sgd",
         settings=SGD,
         implementation="lrurun.training.optimizers.sgd:SGD",
+        title="stochastic gradient descent",
+        source="Robbins and Monro 1951",
+        is_decay_in_gradient=True,
         variants={"momentum": {"momentum": 0.9}, "Nesterov": {"momentum": 0.9, "nesterov": True}},
     )
 ]
