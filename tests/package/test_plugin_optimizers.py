@@ -41,7 +41,9 @@ def machine(folder: Path) -> Machine:
 def fingerprints(ladder: str = "signs.toml", **sets: Any) -> dict[str, str]:
     """Rung -> fingerprint, as a new process sees them."""
     forget()
-    plan = planning.make("sDigits", ladder=ladder, sets={path.replace("__", "."): value for path, value in sets.items()})
+    plan = planning.make(
+        "sDigits", ladder=ladder, sets={path.replace("__", "."): value for path, value in sets.items()}
+    )
     return {rung.name: fingerprint(rung.config) for rung in plan.rungs}
 
 
@@ -63,7 +65,9 @@ def test_two_optimizers_of_a_file_have_fingerprints_of_their_own(machine: Machin
     Path("signum.py").write_text(TWO)
     Path("signs.toml").write_text(OPTIMIZERS_LADDER.replace(', "optim.momentum" = 0.5, "optim.lr" = 0.001', ""))
     one = fingerprints()
-    Path("signs.toml").write_text(Path("signs.toml").read_text().replace('"optim.name" = "signum"', '"optim.name" = "other"'))
+    Path("signs.toml").write_text(
+        Path("signs.toml").read_text().replace('"optim.name" = "signum"', '"optim.name" = "other"')
+    )
     other = fingerprints()
     assert one["adamw"] == other["adamw"]
     assert one["signum"] != other["signum"]
@@ -135,7 +139,9 @@ def test_the_check_names_the_line_of_a_fault_once(machine: Machine) -> None:
     line = next(number for number, content in enumerate(text.splitlines(), 1) if "settings.lr" in content)
     done = machine.run("check", "optimizer", "signum", "--load", "signum.py", "--json", code=1)
     details = [finding["detail"] for finding in json.loads(done.stdout)["findings"] if not finding["passed"]]
-    assert details[0].startswith(f"signum.py, line {line}: raised AttributeError: optim.lr is not known to an optimiser")
+    assert details[0].startswith(
+        f"signum.py, line {line}: raised AttributeError: optim.lr is not known to an optimiser"
+    )
     assert set(details[1:]) == {f"raised at signum.py, line {line}, too"}
     assert "checks failed: signum" in done.stderr
 
