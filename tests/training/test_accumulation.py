@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from lrurun.config.recurrences.min_gru import MinGRUSettings
 from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.schema import RunConfig
 from lrurun.data.on_device import stream
@@ -168,3 +169,13 @@ def test_a_bad_loss_of_one_part_is_the_divergence_of_the_step(data: Data) -> Non
     assert isinstance(ended, Ended)
     assert ended.state == "diverged"
     assert 1 < ended.step < 40
+
+
+def test_batch_norm_and_shuffled_gates_depend_on_the_parts() -> None:
+    """And a shuffled gate needs another sequence in each part."""
+    shuffled = config(recurrence=MinGRUSettings(gates="shuffled"), **PLAIN)
+    for run, depends in ((config(), True), (config(norm="layer"), False), (shuffled, True)):
+        assert not run.depends_on_parts
+        assert parts(run, 4).depends_on_parts == depends
+    with pytest.raises(ValueError, match=r"needs other sequences in a part of a batch, found train\.batch = 8"):
+        parts(shuffled, 8)
