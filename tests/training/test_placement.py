@@ -37,7 +37,7 @@ def test_losses_are_those_of_one_device_and_memory_is_a_quarter(tmp_path: Path) 
     """Batch norm, dropout, padding, pairs, streams, sampling, packing, convolutions, parts of batches; also after a resume."""
     code = f"from tests.training import placements; print(placements.measure({str(tmp_path)!r}))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | FOUR, cwd=ROOT, capture_output=True, text=True, timeout=400
+        [sys.executable, "-c", code], env=os.environ | FOUR, cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
