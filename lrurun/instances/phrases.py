@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lrurun.config import planning
     from lrurun.config.recipe import Recipe
-    from lrurun.config.schema import LadderConfig
+    from lrurun.config.schema import Config
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
 
@@ -37,7 +37,7 @@ def scale(plan: planning.Plan) -> str | None:
     return f"{text}, and this machine has no accelerator" + f"; --profile {reduced} is reduced" * has_reduced
 
 
-def parts_of_batches(configs: Mapping[str, LadderConfig]) -> str | None:
+def parts_of_batches(configs: Mapping[str, Config]) -> str | None:
     """Of which rungs the steps depend on the parts of a batch, by the configurations of all; None if of none."""
     from lrurun.config.schema import RunConfig
 

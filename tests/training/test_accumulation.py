@@ -20,6 +20,7 @@ from lrurun.training.compiled import Compiled, TrainState
 from lrurun.training.events import Ended
 from lrurun.training.loop import train
 from tests.harness.toy import EXECUTION, config, data, make_data
+from tests.training import placements
 from tests.training.test_feeds import task
 
 __all__ = ["data"]  # a fixture
@@ -160,6 +161,12 @@ def test_compiled_code_does_not_grow_with_the_number_of_parts(data: Data) -> Non
 
     two, sixteen = (len(text(count).splitlines()) for count in (2, 16))
     assert two == sixteen
+
+
+def test_parts_need_less_memory() -> None:
+    """Beside parameters and data: the activations of a part."""
+    whole, quarter = (placements.memory(1, parts=count) for count in (1, 4))
+    assert quarter < 0.3 * whole
 
 
 def test_a_bad_loss_of_one_part_is_the_divergence_of_the_step(data: Data) -> None:

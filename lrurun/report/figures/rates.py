@@ -111,7 +111,7 @@ def figure(drawn: Sequence[Line], *, title: str, sentences: Iterable[str] = ()) 
 
 def _label(names: Sequence[str]) -> str:
     if len(names) <= _NAMES:
-        return ", ".join(names)
+        return " and ".join(names)
     return f"{names[0]} and {len(names) - 1} others"
 
 
