@@ -354,7 +354,20 @@ class _Examination:
             if len(self.faults) > earlier_faults:  # the rule may be broken by what takes the place of a wrong value
                 return _WRONG
             text = str(error)
-            return self.fault(text[:1].lower() + text[1:], path, hint="change one of the values named above")
+            rule = text[:1].lower() + text[1:]
+            return self.add(
+                Fault(rule, self.source_of_rule(text, path), path, hint="change one of the values named above")
+            )
+
+    def source_of_rule(self, text: str, path: str) -> str:
+        """The source of the value that was set last of those that the text of a broken rule names."""
+        prefix = f"{path}." if path else ""
+        named = [
+            at
+            for at in self.sources
+            if at.startswith(prefix) and re.search(rf"\b{re.escape(at.removeprefix(prefix))} = ", text)
+        ]
+        return self.sources[named[-1]] if named else self.source(path)
 
 
 def _bare(type_: Any) -> Any:

@@ -22,7 +22,7 @@ from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.resolve import RATE, RateSource, full, resolve, with_point
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
-from lrurun.config.schema import TUNING_SEED, Execution, RunKind
+from lrurun.config.schema import OTHER_FORMS, TUNING_SEED, Execution, RunKind
 from lrurun.config.search import Search, search_of
 from lrurun.config.unknown_settings import check_set, path_fault, setting_faults
 from lrurun.data import tasks
@@ -233,6 +233,8 @@ def of_documents(
     known = None if recipe.program is None else settable
     for path in sets:
         check_set(path, used, known)
+        if (other := OTHER_FORMS.get(path)) in sets:
+            raise UsageError(f"--set {path}: is set in another form too, --set {other}", "leave one of them out")
     changes = dict(sets)
     if imports:
         load_packages(changes)

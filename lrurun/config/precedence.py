@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +10,16 @@ from msgspec import Struct
 from lrurun.config import programs, tuning_grid
 from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, get_profile
-from lrurun.config.schema import KIND, OPTIMIZER, choice_for, choices_of, is_inherited, own_settings
+from lrurun.config.schema import (
+    KIND,
+    OPTIMIZER,
+    OTHER_FORMS,
+    choice_for,
+    choices_of,
+    is_inherited,
+    is_known,
+    own_settings,
+)
 from lrurun.config.settings import flatten, settings
 from lrurun.errors import UsageError
 
@@ -127,27 +136,41 @@ def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
 
 
 def put(values: Values, path: str, value: Any, source: str) -> None:
-    """Sets a value. A new kind of recurrence, or optimiser, removes the settings that the old one alone has.
+    """Sets a value, and removes what earlier sources have set that has no meaning beside it.
 
-    Of the warm-up in steps and as a share of them, the one that is set later counts.
+    A new kind of recurrence, or optimiser, removes the settings that the old one alone has; a schedule without cooldown
+    that of the cooldown, and so on; the warm-up in steps removes that as a share of them, and the other way round. What
+    the same source has set stays, so that it is refused.
     """
     if path in (KIND, OPTIMIZER) and _choices(values)[path] not in (None, value):
         for old_path in [setting for setting in values if choice_for(setting) == path]:
             del values[old_path]
-    if path in _EITHER:
-        values.pop(_EITHER[path], None)
+    meaningless = [setting for setting, (needed, fits) in _NEEDS.items() if needed == path and not fits(value)]
+    for setting in (*meaningless, OTHER_FORMS.get(path)):
+        if setting in values and not _is_same(values[setting][1], source):
+            del values[setting]
     # moved to the end: an error about several values names the source of the last one
     values.pop(path, None)
     values[path] = (value, source)
 
 
-_EITHER = {"optim.warmup": "optim.warmup_steps", "optim.warmup_steps": "optim.warmup"}
-"""Two forms of one setting."""
+_NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "optim.cooldown": ("optim.schedule", lambda schedule: schedule == "wsd"),
+    "optim.average_decay": ("optim.average", lambda average: average != "none"),
+    "optim.clip_by": ("optim.clip", bool),
+    "optim.nesterov": ("optim.momentum", bool),
+}
+"""A setting -> the setting on which its meaning depends, and whether it has one beside a value of that."""
+
+
+def _is_same(source: str, other: str) -> bool:
+    """Whether two sources are one: all `--set` of a command are."""
+    return source == other or (source.startswith("--set") and other.startswith("--set"))
 
 
 def _reset(values: Values, path: str, shared: Values) -> None:
     """Gives a setting the recipe's value, or its default, again."""
-    forms = [form for form in (path, _EITHER.get(path)) if form is not None]
+    forms = [form for form in (path, OTHER_FORMS.get(path)) if form is not None]
     for form in forms:
         values.pop(form, None)
     for form in forms:
@@ -167,7 +190,7 @@ def _override(values: Values, sets: dict[str, Any], *, kept: tuple[str, ...], ru
         fields = own_settings(choice, sets[choice])
         for path, (_, source) in values.items():
             if choice_for(path) == choice and source not in kept and sets[choice] != _choices(values)[choice]:
-                if (fields or choice == OPTIMIZER) and path.rpartition(".")[2] not in fields:
+                if is_known(choice, sets[choice]) and path.rpartition(".")[2] not in fields:
                     raise UsageError(
                         f"--set {choice}={sets[choice]}: rung {rung} sets {path}, which this"
                         f" {'kind' if choice == KIND else 'optimiser'} does not have ({source})",

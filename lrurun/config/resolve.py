@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Literal
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 from lrurun import decoding
 from lrurun.config import plugin_code, programs, tuning_grid
 from lrurun.config.ladder import Ladder, Scope
+from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.precedence import UnresolvedRung, Values, common_sources, put, shared_values, unresolved_rungs
 from lrurun.config.recipe import Recipe, Tried, get_profile
 from lrurun.config.schema import (
@@ -29,6 +30,7 @@ from lrurun.config.schema import (
     choices_of,
     decode,
     examine,
+    own_settings,
     used_execution,
 )
 from lrurun.config.search import search_of
@@ -156,10 +158,24 @@ def resolve(
         )
     for path in sets:
         if path not in used:
-            raise UsageError(
-                f"--set {path}: no rung of this ladder has it", f"lrurun plan {recipe.task} shows what the rungs have"
-            )
+            raise _unused(path, list(resolved.values()), recipe)
     return list(resolved.values())
+
+
+def _unused(path: str, rungs: Sequence[ResolvedRung], recipe: Recipe) -> UsageError:
+    """The error of `--set` for a setting that no rung has."""
+    problem = f"--set {path}: no rung of this ladder has it"
+    if choice_for(path) != OPTIMIZER:
+        return UsageError(problem, f"lrurun plan {recipe.task} shows what the rungs have")
+    used = dict.fromkeys(choices_of(full(rung.config))[OPTIMIZER] for rung in rungs)
+    of_used = "; ".join(
+        f"{name} has {', '.join(own_settings(OPTIMIZER, name)) or 'no settings of its own'}" for name in used
+    )
+    setting = path.rpartition(".")[2]
+    owners = [name for name in OPTIMIZERS if setting in own_settings(OPTIMIZER, name)]
+    return UsageError(
+        f"{problem}: {of_used}", f"{setting} is a setting of {', '.join(owners)}: --set {OPTIMIZER}={owners[0]}"
+    )
 
 
 def _resolved(
@@ -223,6 +239,8 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
     source = values[RATE][1] if RATE in values else ""
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")
+    if other := _other_optimizer(unresolved, recipe, profile):
+        return RateSource("default", f"a rate for {other}, untuned for {choices_of(_plain(values))[OPTIMIZER]}")
     for table in tables:
         noted = table.notes.lr_published or table.notes.lr_chosen
         if table.where == source and (noted or not table.is_of_ladder):
@@ -245,6 +263,25 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
         if scope.ladder in ladders and ladders[scope.ladder].lr_published:
             return _noted(ladders[scope.ladder].lr_published, "", scope, scopes[-1])
     return _untuned(source, recipe, profile)
+
+
+def _other_optimizer(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None) -> str | None:
+    """The optimiser of the recipe, where the rung has another one at a learning rate that is for that of the recipe."""
+    values = unresolved.values
+    source, name = values[RATE][1], choices_of(_plain(values))[OPTIMIZER]
+    own = choices_of(_plain(shared_values(recipe, profile)))[OPTIMIZER]
+    tables = [table for table in unresolved.tables if table.where == source]
+    is_of_recipe = source in common_sources(recipe, profile) or any(not table.is_of_ladder for table in tables)
+    is_for_it = values.get(OPTIMIZER, (None, ""))[1] == source or any(
+        OPTIMIZER in dict(flatten(table.settings)) or table.scope == unresolved.scopes[-1] for table in tables
+    )
+    if name == own or not is_of_recipe or (is_for_it and not values[OPTIMIZER][1].startswith("--set")):
+        return None
+    return str(own)
+
+
+def _plain(values: Values) -> dict[str, Any]:
+    return {path: value for path, (value, _) in values.items()}
 
 
 def _untuned(source: str, recipe: Recipe, profile: str | None) -> RateSource:
@@ -279,7 +316,7 @@ def converted(values: Values, where: str, *, task: str, data: dict[str, Any]) ->
 
 def _names(values: Values, task: str) -> dict[PluginType, str]:
     """The names of what a run has that may come from plug-ins."""
-    choices = choices_of({path: value for path, (value, _) in values.items()})
+    choices = choices_of(_plain(values))
     return {"recurrence": str(choices[KIND] or ""), "task": task, "optimizer": str(choices[OPTIMIZER])}
 
 

@@ -493,6 +493,8 @@ def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[Re
     return KINDS[kind].settings
 
 
+OTHER_FORMS = {"optim.warmup": "optim.warmup_steps", "optim.warmup_steps": "optim.warmup"}
+"""The other form of a setting that has two; only one of them can be set."""
 CELL = "cell."
 """The prefix of the path of a setting of a cell."""
 
@@ -520,6 +522,11 @@ def choices_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return {KIND: values.get(KIND), OPTIMIZER: values.get(OPTIMIZER, DEFAULT_OPTIMIZER)}
 
 
+def is_known(choice: str, value: Any) -> bool:
+    """Whether there is such a kind of recurrence or optimiser; `choice` is `KIND` or `OPTIMIZER`."""
+    return isinstance(value, str) and value in (KINDS if choice == KIND else OPTIMIZERS)
+
+
 def own_settings(choice: str, value: Any) -> tuple[str, ...]:
     """The names of the settings that a kind of recurrence or an optimiser alone has; none of an unknown one.
 
@@ -527,9 +534,9 @@ def own_settings(choice: str, value: Any) -> tuple[str, ...]:
         choice: `KIND` or `OPTIMIZER`.
         value: the kind or name.
     """
-    entries: Mapping[str, Any] = KINDS if choice == KIND else OPTIMIZERS
-    if not isinstance(value, str) or value not in entries:
+    if not is_known(choice, value):
         return ()
+    entries: Mapping[str, Any] = KINDS if choice == KIND else OPTIMIZERS
     common = _CHOICES[choice][1].__struct_fields__
     return tuple(name for name in entries[value].settings.__struct_fields__ if name not in common)
 

@@ -5,10 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from lrurun.config.schema import KIND, RECURRENCE, SETTINGS, known_paths, own_settings
+from lrurun.config.schema import KIND, OTHER_FORMS, RECURRENCE, SETTINGS, known_paths, own_settings
 from lrurun.config.settings import flatten
 from lrurun.decoding import UNKNOWN_NAME, Fault
 from lrurun.errors import UsageError, nearest
+
+_OTHER_NAMES = {
+    "optim.learning_rate": "optim.lr",
+    "optim.rate": "optim.lr",
+    "optim.optimizer": "optim.name",
+    "optim.decay": "optim.weight_decay",
+    "optim.beta1": "optim.b1",
+    "optim.beta2": "optim.b2",
+    "optim.betas": "optim.b1",
+    "optim.epsilon": "optim.eps",
+    "optim.clip_norm": "optim.clip",
+    "optim.max_norm": "optim.clip",
+    "optim.grad_clip": "optim.clip",
+    "optim.ema": "optim.average",
+    "optim.ema_decay": "optim.average_decay",
+    "optim.min_lr": "optim.floor",
+}
+"""Names that other libraries have for settings, where the spelling leads elsewhere."""
 
 
 def setting_faults(
@@ -26,6 +44,8 @@ def setting_faults(
             yield fault
         elif path in paths:
             yield Fault("set twice", where, path, hint="remove one of them")
+        elif OTHER_FORMS.get(path) in paths:
+            yield Fault(f"set in another form too, {OTHER_FORMS[path]}", where, path, hint="remove one of them")
         paths.add(path)
 
 
@@ -60,6 +80,7 @@ def path_fault(
         settings = [f"{RECURRENCE}{name}" for kind in kinds for name in own_settings(KIND, kind)]
         close = (path.startswith(RECURRENCE) and nearest(path, settings)) or nearest(path, known)
         close = close or next((name for name in known if name.rpartition(".")[2] == last), None)
+        close = _OTHER_NAMES.get(path, close)
         hint = (
             f"did you mean {close!r}?"
             if close
