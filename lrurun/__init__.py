@@ -3,9 +3,9 @@
 `ladder` gives a ladder to plan, train, report and draw, `study` a theory figure of a paper; `resume` finishes what was
 interrupted; `import_runs` gives a ladder of runs that were made elsewhere. `open` gives a ledger to read, `load` the
 trained model of a run.
-`recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `this_run` is what a training
-script of yours asks, when a ladder has started it. All of them are imported on first use, so that `import lrurun` stays
-quick.
+`recurrence`, `optimizer` and `task` register a class of yours, a subclass of `Recurrence`, `Optimizer` or `Task`;
+`this_run` is what a training script of yours asks, when a ladder has started it. All of them are imported on first use,
+so that `import lrurun` stays quick.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lrurun.version import VERSION
 
 if TYPE_CHECKING:
+    from lrurun.config.optimizers.registration import optimizer
     from lrurun.config.recurrences.registration import recurrence
     from lrurun.data.registration import task
     from lrurun.data.task import Task
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from lrurun.session.resuming import resume
     from lrurun.session.study import study
     from lrurun.trained import load
+    from lrurun.training.optimizers.base import Optimizer
 
 __version__ = VERSION
 __all__ = [
+    "Optimizer",
     "Recurrence",
     "Task",
     "__version__",
@@ -37,6 +40,7 @@ __all__ = [
     "ladder",
     "load",
     "open",
+    "optimizer",
     "recurrence",
     "resume",
     "study",
@@ -45,12 +49,14 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Optimizer": "lrurun.training.optimizers.base",
     "Recurrence": "lrurun.nn.recurrences.base",
     "Task": "lrurun.data.task",
     "import_runs": "lrurun.session.importing",
     "ladder": "lrurun.session.ladder",
     "load": "lrurun.trained",
     "open": "lrurun.reading",
+    "optimizer": "lrurun.config.optimizers.registration",
     "recurrence": "lrurun.config.recurrences.registration",
     "resume": "lrurun.session.resuming",
     "study": "lrurun.session.study",

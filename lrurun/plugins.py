@@ -1,9 +1,9 @@
-"""Plug-ins: recurrences and tasks in files and installed packages that a user names.
+"""Plug-ins: recurrences, optimisers and tasks in files and installed packages that a user names.
 
 Loading a plug-in runs its code. It is imported in four cases only: `--load FILE` names its file; the command names a
-ladder whose `load` names the file; a ladder, recipe or option of the command uses a recurrence or task that an
-installed package provides by an entry point of the group `lrurun`; or a command about recorded runs needs the code (to
-build a model, or to resolve a ladder), and the file that they were trained with is unchanged
+ladder whose `load` names the file; a ladder, recipe or option of the command uses a recurrence, optimiser or task that
+an installed package provides by an entry point of the group `lrurun`; or a command about recorded runs needs the code
+(to build a model, or to resolve a ladder), and the file that they were trained with is unchanged
 (`lrurun.instances.documents`). `resume` repeats earlier commands: it reads the ladder files that they named and
 loads the plug-ins of these, but needs the same `--load` again. No folder is searched, and `status`, `runs`, `show` and
 `query` need no plug-in.
@@ -12,7 +12,8 @@ The fingerprint of a run includes the digests of the plug-ins that it uses: of a
 installed package. A run is never continued, plotted or loaded with other code.
 
 This module loads files and records where registered classes come from. What a recurrence must have is checked in
-`lrurun.config.recurrences.registration`, what a task must have in `lrurun.data.registration`.
+`lrurun.config.recurrences.registration`, what an optimiser must have in `lrurun.config.optimizers.registration`, what a
+task must have in `lrurun.data.registration`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 GROUP = "lrurun"
-"""The group of the entry points, each with the name of a recurrence or task."""
+"""The group of the entry points, each with the name of a recurrence, optimiser or task."""
 
 PluginType = Literal["recurrence", "task", "optimizer"]
 C = TypeVar("C", bound=type)
@@ -56,7 +57,7 @@ class Source(Struct, frozen=True):
 
 
 class Registry(MutableMapping[str, E], Generic[E]):
-    """Name -> recurrence or task: lrurun's own, whose modules are imported on use, then plug-ins."""
+    """Name -> recurrence, optimiser or task: lrurun's own, whose modules are imported on use, then plug-ins."""
 
     def __init__(self, own: Mapping[str, Callable[[], E]]) -> None:
         """`own` maps the name of each of lrurun's own entries to a function that imports and returns it."""
@@ -106,7 +107,7 @@ _loading: list[Source] = []
 
 
 def registry(type_: PluginType, own: Mapping[str, Callable[[], E]]) -> Registry[E]:
-    """Makes the registry of all recurrences or tasks, with lrurun's own; plug-ins are added later."""
+    """Makes the registry of all recurrences, optimisers or tasks, with lrurun's own; plug-ins are added later."""
     _REGISTRIES[type_] = entries = Registry(own)
     return entries
 
@@ -165,7 +166,7 @@ def _source(type_: PluginType, name: str, cls: Any) -> Source:
 
 
 def source_of(type_: PluginType, name: Any) -> Source | None:
-    """The source of the recurrence or task with this name; None for lrurun's own and for unknown names."""
+    """The source of the recurrence, optimiser or task with this name; None for lrurun's own and for unknown names."""
     return _SOURCES[type_, name][0] if isinstance(name, str) and (type_, name) in _SOURCES else None
 
 
@@ -310,7 +311,7 @@ def _import(path: Path, content: bytes, source: Source) -> None:
         if earlier_sources == _SOURCES:
             raise UsageError(
                 f"{source.shown}: registers nothing",
-                'decorate a class: @lrurun.recurrence("name") or @lrurun.task("name")',
+                'decorate a class: @lrurun.recurrence("name"), @lrurun.optimizer("name") or @lrurun.task("name")',
             )
 
 
@@ -379,7 +380,7 @@ def fault(error: BaseException) -> LrurunError | None:
 
 
 def load_installed(type_: PluginType, name: Any) -> None:
-    """Imports the installed package whose entry point provides this recurrence or task, if it is not loaded yet.
+    """Imports the installed package whose entry point provides this recurrence, optimiser or task, if it is not loaded.
 
     Raises:
         UsageError: the package raises, or does not register the name; a loaded file or another package has it too.
@@ -408,14 +409,14 @@ def load_installed(type_: PluginType, name: Any) -> None:
 
 
 def _entry_points() -> EntryPoints:
-    """The entry points of recurrences and tasks in installed packages, which are not imported."""
+    """The entry points of recurrences, optimisers and tasks in installed packages, which are not imported."""
     from lrurun import machine  # here, because few commands need it
 
     return machine.entry_points(GROUP)
 
 
 def installed_names() -> set[str]:
-    """The names of recurrences and tasks in installed packages, which are not imported."""
+    """The names of recurrences, optimisers and tasks in installed packages, which are not imported."""
     return _entry_points().names
 
 

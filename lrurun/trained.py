@@ -32,6 +32,7 @@ from lrurun.runner.storage import storage_for
 from lrurun.training import checkpoint_verification, checkpoints
 from lrurun.training.compiled import Compiled, compiled_for
 from lrurun.training.evaluation import evaluate, tolerance
+from lrurun.training.events import Snapshot
 from lrurun.training.loop import order_digest
 
 ENCODER = checkpoints.leaf("params", "encoder", "kernel")
@@ -169,22 +170,27 @@ def _trained(recorded: Run, entries: Sequence[Checkpoint], folder: Path) -> Trai
     """The model of a run whose plug-ins are loaded; the arguments are as in `newest`."""
     config = plugin_code.config_of(recorded.config, f"run {recorded.id}")
     _, path = newest(recorded, entries, folder)
-    task = tasks.get(config.task, config.data)
-    # only the size of the vocabulary matters, which the encoder has, so the data are not needed
-    encoder = checkpoints.arrays(path, recorded.fingerprint).get(ENCODER)
-    spec = task.spec(tasks.options_of(task, config.data), () if encoder is None else ("",) * len(encoder))
-    compiled = Compiled(config, Execution(), spec)
-    snapshot = checkpoints.restore(path, compiled, recorded.fingerprint)
+    compiled, snapshot = _restored(config, path, recorded.fingerprint)
     return Trained(
         id=recorded.id,
         config=config,
-        spec=spec,
+        spec=compiled.model.spec,
         step=snapshot.best_step,
         score=snapshot.score,
         model=compiled.model,
         params=snapshot.best.params,
         stats=snapshot.best.stats,
     )
+
+
+def _restored(config: RunConfig, path: Path, fingerprint: str) -> tuple[Compiled, Snapshot]:
+    """The functions of a configuration, made without its data, and the snapshot in the checkpoint in `path`."""
+    task = tasks.get(config.task, config.data)
+    # only the size of the vocabulary matters, which the encoder has, so the data are not needed
+    encoder = checkpoints.arrays(path, fingerprint).get(ENCODER)
+    spec = task.spec(tasks.options_of(task, config.data), () if encoder is None else ("",) * len(encoder))
+    compiled = Compiled(config, Execution(), spec)
+    return compiled, checkpoints.restore(path, compiled, fingerprint)
 
 
 def predictions(run: Run, ledger: Ledger, folder: Path, split: Split) -> np.ndarray:
@@ -300,6 +306,8 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
 def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layers, Layers]:
     """The last checkpoint's step, and the eigenvalues at initialisation and there, of a run that recorded none.
 
+    There, they are those of the parameters that are evaluated: averages, where the run has some.
+
     Args:
         folder: the runs folder.
 
@@ -311,19 +319,15 @@ def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layer
     documents.load_code_of(ledger, run)
     config = plugin_code.config_of(run.config, f"run {run.id}")
     entry, path = newest(run, ledger.checkpoints(run.id, "committed"), folder)
-    # initial recurrences depend only on the seed and the model, so the task need not be the real one
-    model = Model(config.model, Spec(name="any", kind="features", features=1, classes=2, length=1))
-    recurrence = jax.eval_shape(model.recurrence.init, jax.random.key(0))
-    layers = [str(layer) for layer in range(config.model.depth)]
+    compiled, snapshot = _restored(config, path, run.fingerprint)
+    model, layers = compiled.model, [str(layer) for layer in range(config.model.depth)]
 
     @jax.jit  # computes the recurrences and nothing else
     def initial(seed: jax.Array) -> dict[str, Any]:
         blocks = model.init(stream(seed, "init"))[0]["blocks"]
         return {layer: {"recurrence": blocks[layer]["recurrence"]} for layer in layers}
 
-    abstract = {"params": {"blocks": {layer: {"recurrence": recurrence} for layer in layers}}}
-    saved = checkpoints.arrays(path, run.fingerprint)
-    last = checkpoints.fitted(saved, abstract, f"{path}: live", partial=True)["params"]["blocks"]
+    last = compiled.evaluated(compiled.vectors(snapshot.live)).params["blocks"]
     before, after = (
         eigenvalues(model.recurrence, {"blocks": blocks}) for blocks in (initial(jnp.uint32(config.seed)), last)
     )

@@ -147,7 +147,7 @@ def _globals(
     ] = None,
     load: Annotated[
         Optional[list[str]],
-        typer.Option("--load", metavar="FILE", help="A .py file with your recurrence or task. Repeatable."),
+        typer.Option("--load", metavar="FILE", help="A .py file with your recurrence, optimiser or task. Repeatable."),
     ] = None,
     quiet: Annotated[
         int, typer.Option("-q", "--quiet", count=True, show_default=False, help="Fewer messages; -qq: errors only.")

@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "continue": "resume",
     **dict.fromkeys(("start", "begin"), "ladder TASK"),
     **dict.fromkeys(("watch", "progress", "ps"), "status --watch"),
-    **dict.fromkeys(("ls", "tasks", "recipes", "ladders", "recurrences", "studies"), "list"),
+    **dict.fromkeys(("ls", "tasks", "recipes", "ladders", "recurrences", "optimizers", "studies"), "list"),
     **dict.fromkeys(("diff",), "compare RUN RUN"),
     **dict.fromkeys(("table", "results", "summary"), "report TASK"),
     **dict.fromkeys(("figure", "draw"), "plot TASK --out FILE"),

@@ -1,4 +1,4 @@
-"""`lrurun check`: whether a ladder, a recipe, a recurrence, a study or a program is valid."""
+"""`lrurun check`: whether a ladder, a recipe, a recurrence, an optimiser, a study or a program is valid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 
 import typer
 from msgspec import Struct
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from lrurun.config.recipe import Profile, Recipe
     from lrurun.config.resolve import ResolvedRung
     from lrurun.programs.trial import Trial
+
+
+What = Literal["ladder", "recipe", "recurrence", "optimizer", "study", "program"]
 
 
 class CheckResult(Struct, frozen=True):
@@ -53,10 +56,9 @@ class CheckDocument(Struct, frozen=True):
 )
 def check(
     what: Annotated[
-        Literal["ladder", "recipe", "recurrence", "study", "program"],
+        What,
         typer.Argument(
-            help="ladder, recipe, recurrence, study or program.",
-            **choice("check", ("ladder", "recipe", "recurrence", "study", "program")),
+            help="ladder, recipe, recurrence, optimizer, study or program.", **choice("check", get_args(What))
         ),
     ],
     name: Annotated[Optional[str], typer.Argument(metavar="NAME|FILE", help="Its name, or a file.")] = None,
@@ -69,23 +71,26 @@ def check(
     details: Annotated[bool, typer.Option("--details", help="Say all of what is valid, too.")] = False,
     json: Json = False,
 ) -> int:
-    """Check a ladder, a recipe, a recurrence, a study or a program.
+    """Check a ladder, a recipe, a recurrence, an optimiser, a study or a program.
 
     Ladders and recipes are resolved against each other: a ladder on every recipe, a recipe on the ladders that it has
     values for, or on those that --ladder names. All that is missing or wrong in a recipe is listed at once; what is
     documentation in your own is only a warning. A recurrence has to pass the tests of the built-in ones: scan against
-    step, gradients, padding, long sequences, initial variance. A study is computed in its quickest form, and not
+    step, gradients, padding, long sequences, initial variance; an optimiser, too: direction, state, checkpoints,
+    compiled steps, groups of parameters. A study is computed in its quickest form, and not
     recorded. A program, named by its recipe, is started with the settings of the first rung and ended after its first
-    scores; nothing is recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence fails a test or
-    a program logs no scores, 3 if a check of a study fails.
+    scores; nothing is recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence or an
+    optimiser fails a test or a program logs no scores, 3 if a check of a study fails.
     """
     from lrurun.config.ladder import read_ladder
+    from lrurun.config.optimizers import OPTIMIZERS
     from lrurun.config.recurrences import KINDS
 
     names = {
         "ladder": lambda: list(paths.names("ablations")),
         "recipe": lambda: list(paths.names("recipes")),
         "recurrence": lambda: list(KINDS),
+        "optimizer": lambda: list(OPTIMIZERS),
         "study": lambda: list(studies.names()),
         "program": list,
     }[what]()
@@ -104,6 +109,7 @@ def check(
         "ladder": partial(_check_ladder, details=details or json),
         "recipe": partial(_check_recipe, ladders=ladder or ()),
         "recurrence": _check_recurrence,
+        "optimizer": _check_optimizer,
         "study": _check_study,
         "program": partial(_check_program, ladders=ladder or (), seconds=seconds),
     }
@@ -149,7 +155,9 @@ def _failure(what: str, findings: Sequence[CheckResult]) -> LrurunError:
             f"check ladder: {where} fails on {', '.join(on[:_NAMED])}{more}",
             'the table above shows why; a ladder for some recipes names them: recipes = ["NAME", ...]',
         )
-    error_type = {"recurrence": LrurunError, "program": LrurunError, "study": ChecksFailed}.get(what, UsageError)
+    error_type = {name: LrurunError for name in ("recurrence", "optimizer", "program")} | {"study": ChecksFailed}.get(
+        what, UsageError
+    )
     return error_type(
         f"check {what}: {len(bad)} of {len(findings)} checks failed: {where}", "the table above shows which"
     )
@@ -376,11 +384,7 @@ def _check_recurrence(name: str) -> list[CheckResult]:
     from lrurun.config.recurrences import KINDS
 
     plugins.load_installed("recurrence", name)
-    if name not in KINDS:
-        file = f"{name}.py"
-        listing = hint_for(name, KINDS, "recurrences") + "; one of your own: --load FILE"
-        hint = f"--load {file}" if Path(file).is_file() else listing
-        raise UsageError(f"unknown recurrence {name!r}", hint)
+    _check_known(name, KINDS, "recurrence")
     from lrurun.nn import conformance
 
     findings = []
@@ -393,6 +397,34 @@ def _check_recurrence(name: str) -> list[CheckResult]:
         for finding in conformance.check(settings):
             findings.append(CheckResult(label, finding.name, finding.passed, finding.detail))
     return findings
+
+
+def _check_optimizer(name: str) -> list[CheckResult]:
+    from lrurun import plugins
+    from lrurun.config.optimizers import OPTIMIZERS
+
+    plugins.load_installed("optimizer", name)
+    _check_known(name, OPTIMIZERS, "optimizer")
+    from lrurun.training import conformance
+
+    try:
+        variants = conformance.variants(name)
+    except ValueError as error:
+        return [CheckResult(name, "settings", False, f"its rules refuse all that were tried: {error}")]
+    findings = []
+    for label, settings in variants.items():
+        console.say(f"checking {label}")
+        for finding in conformance.check(settings):
+            findings.append(CheckResult(label, finding.name, finding.passed, finding.detail))
+    return findings
+
+
+def _check_known(name: str, known: Iterable[str], what: str) -> None:
+    """Raises UsageError for a name that is not registered."""
+    if name not in known:
+        file = f"{name}.py"
+        listing = hint_for(name, list(known), f"{what}s") + "; one of your own: --load FILE"
+        raise UsageError(f"unknown {what} {name!r}", f"--load {file}" if Path(file).is_file() else listing)
 
 
 def _check_study(name: str) -> list[CheckResult]:

@@ -1,4 +1,4 @@
-"""`lrurun list`: ladders, recipes, tasks, recurrences and studies."""
+"""`lrurun list`: ladders, recipes, tasks, recurrences, optimisers and studies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lrurun.commands._shared.options import Json, choice
 from lrurun.commands._shared.rules import examples
 from lrurun.errors import UsageError
 
-What = Literal["ladders", "recipes", "tasks", "recurrences", "studies"]
+What = Literal["ladders", "recipes", "tasks", "recurrences", "optimizers", "studies"]
 
 
 class ListedLadder(Struct, frozen=True):
@@ -53,6 +53,15 @@ class ListedRecurrence(Struct, frozen=True):
     what: str
 
 
+class ListedOptimizer(Struct, frozen=True):
+    """An optimiser that is registered."""
+
+    name: str
+    what: str
+    plugin: str
+    """The file or package that it comes from; empty for lrurun's own."""
+
+
 class ListedStudy(Struct, frozen=True):
     """A theory figure."""
 
@@ -84,6 +93,7 @@ class Listing(Struct, frozen=True, kw_only=True):
     recipes: list[ListedRecipe] | UnsetType = UNSET
     tasks: list[ListedTask] | UnsetType = UNSET
     recurrences: list[ListedRecurrence] | UnsetType = UNSET
+    optimizers: list[ListedOptimizer] | UnsetType = UNSET
     studies: list[ListedStudy] | UnsetType = UNSET
 
 
@@ -95,7 +105,8 @@ def list_(
     what: Annotated[
         Optional[What],
         typer.Argument(
-            help="ladders, recipes, tasks, recurrences or studies [all of them].", **choice("list", get_args(What))
+            help="ladders, recipes, tasks, recurrences, optimizers or studies [all of them].",
+            **choice("list", get_args(What)),
         ),
     ] = None,
     study: Annotated[
@@ -104,7 +115,7 @@ def list_(
     details: Annotated[bool, typer.Option("--details", help="All that is known of each, on lines of its own.")] = False,
     json: Json = False,
 ) -> int:
-    """List ladders, recipes, tasks, recurrences and studies.
+    """List ladders, recipes, tasks, recurrences, optimisers and studies.
 
     With `studies` and a name: the settings of that study in each profile.
     """
@@ -115,6 +126,7 @@ def list_(
         "recipes": _recipes,
         "tasks": _tasks,
         "recurrences": _recurrences,
+        "optimizers": _optimizers,
         "studies": _studies,
     }
     listed = {name: make() for name, make in makers.items() if what in (None, name)}
@@ -158,6 +170,11 @@ _COLUMNS: dict[str, dict[str, Callable[[Any], str]]] = {
         "title": lambda task: task.title,
     },
     "recurrences": {"name": lambda kind: kind.name, "what": lambda kind: kind.what},
+    "optimizers": {
+        "name": lambda optimizer: optimizer.name,
+        "what": lambda optimizer: optimizer.what,
+        "plug-in": lambda optimizer: optimizer.plugin,
+    },
     "studies": {
         "name": lambda study: study.name,
         "question": lambda study: study.question,
@@ -204,6 +221,17 @@ def _recurrences() -> list[ListedRecurrence]:
     from lrurun.config.recurrences import KINDS
 
     return [ListedRecurrence(name, _summary(kind.settings)) for name, kind in KINDS.items()]
+
+
+def _optimizers() -> list[ListedOptimizer]:
+    from lrurun import plugins
+    from lrurun.config.optimizers import OPTIMIZERS
+
+    sources = {name: plugins.source_of("optimizer", name) for name in OPTIMIZERS}
+    return [
+        ListedOptimizer(name, _summary(OPTIMIZERS[name].settings), source.shown if source is not None else "")
+        for name, source in sources.items()
+    ]
 
 
 def _studies() -> list[ListedStudy]:

@@ -1,4 +1,4 @@
-"""`lrurun new`: a small recurrence, task, ladder, recipe or program to start from, or runs to import; the documentation
+"""`lrurun new`: a small recurrence, optimiser, task, ladder, recipe or program to start from, or runs to import; the documentation
 shows the same files."""
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lrurun.errors import LrurunError, UsageError
 TEMPLATES = Path(__file__).parent / "templates"
 FILES = {
     "recurrence": {".py": "recurrence.py.txt", ".toml": "recurrence.toml"},
+    "optimizer": {".py": "optimizer.py.txt", ".toml": "optimizer.toml"},
     "task": {".py": "task.py.txt", ".toml": "recipe.toml"},
     "ladder": {".toml": "ladder.toml"},
     "recipe": {".toml": "recipe.toml"},
@@ -28,6 +29,7 @@ FILES = {
 """The files that are written: suffix -> template."""
 NEXT = {
     "recurrence": ("check recurrence {0} --load {0}.py", "ladder npDigits --profile smoke --ladder {0}.toml"),
+    "optimizer": ("check optimizer {0} --load {0}.py", "ladder npDigits --profile smoke --ladder {0}.toml"),
     "task": ("check recipe {0}.toml --load {0}.py", "ladder {0}.toml --load {0}.py --rung gamma-norm"),
     "ladder": ("check ladder {0}.toml", "ladder npDigits --profile smoke --ladder {0}.toml"),
     "recipe": ("check recipe {0}.toml", "ladder {0}.toml --rung gamma-norm"),
@@ -44,16 +46,16 @@ IMPORT = "import {0}/{1} --metric test_acc --by norm --seed-column seed --base n
 )
 def new(
     what: Annotated[
-        Literal["recurrence", "task", "ladder", "recipe", "program", "import"],
+        Literal["recurrence", "optimizer", "task", "ladder", "recipe", "program", "import"],
         typer.Argument(
-            help="recurrence, task, ladder, recipe, program or import.", **choice("new", (*FILES, "import"))
+            help="recurrence, optimizer, task, ladder, recipe, program or import.", **choice("new", (*FILES, "import"))
         ),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, which the files have too.")],
 ) -> int:
     """Write a small working example to start from.
 
-    A recurrence comes with a ladder that compares it, a task with its recipe, a program with its recipe and ladder. The
+    A recurrence or an optimiser comes with a ladder that compares it, a task with its recipe, a program with its recipe and ladder. The
     files are written to the working directory, and work as they are; the command names what to run. A recipe is for
     npDigits until it is edited. For import, a folder has the same made-up runs as several tools store them.
     """
@@ -114,11 +116,13 @@ def texts(what: str, name: str) -> dict[str, str]:
 
 def _known(what: str) -> Iterable[str]:
     """The names that this one would be confused with."""
+    from lrurun.config.optimizers import OPTIMIZERS
     from lrurun.config.recurrences import KINDS
     from lrurun.data.tasks import TASKS
 
     return {
         "recurrence": [*KINDS, *paths.names("ablations")],
+        "optimizer": [*OPTIMIZERS, *paths.names("ablations")],
         "task": [*TASKS, *paths.names("recipes")],
         "ladder": paths.names("ablations"),
         "recipe": paths.names("recipes"),

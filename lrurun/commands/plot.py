@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from lrurun.report.figures.figures import Figure
 
 Kind = Literal[
-    "curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors", "predictions", "map",
-    "summary",
+    "curves", "ladder", "rates", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors", "predictions",
+    "map", "summary",
 ]  # fmt: skip
 OF_LADDERS = ("map", "summary")
 """Kinds of figures of all tasks of a ladder."""

@@ -241,7 +241,7 @@ def ladder_faults(ladder: Ladder, table: ImportTable | None) -> Iterator[UsageEr
         at = f"{ladder.path}, rung {rung.name}"
         if not rung.where:
             yield UsageError(f"{at}: has no condition on its runs", "as in: where = \"norm = 'layer' and depth = 4\"")
-        for name in ("change", "takes", "tunes"):
+        for name in ("change", "takes", "tunes", "resets", "lr", "tune"):
             if getattr(rung, name):
                 yield UsageError(
                     f"{at}, {name}: is for what lrurun trains", "remove it: `where` says which runs it has"

@@ -127,6 +127,18 @@ class Rung(Document, frozen=True, kw_only=True):
     for this rung itself, `[ladder.<ladder>.rung.<rung>]`, come after them."""
     tunes: tuple[str, ...] = ()
     """Dotted paths whose values the recipe must set for this rung."""
+    resets: tuple[str, ...] = ()
+    """Dotted paths that an earlier rung changes, and that have the recipe's values, or their defaults, from here on."""
+    lr: Annotated[float, Meta(gt=0, le=10)] | None = None
+    """The learning rate of this rung alone, where the recipe has none for it; before the recipe's common rate, and the
+    rate of a rung whose values it takes."""
+    lr_published: str = ""
+    """The paper and section, or table, that give `lr`."""
+    lr_chosen: str = ""
+    """Why `lr` was chosen, where no paper gives it."""
+    tune: dict[str, Annotated[list[Any], Meta(min_length=1)]] = field(default_factory=dict)
+    """Dotted path -> values to try for this rung, where the recipe has none for it; before the recipe's common ones.
+    Values of the model are also tried for the rungs that change this one, unless they set the value."""
     published: dict[str, tuple[Published, ...]] = field(default_factory=dict)
     """Task -> published rows."""
 
@@ -435,7 +447,8 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
                 rule = f"{rung.on} does not come before it"
             yield UsageError(f"{source}, on: {rule}", hint_for(rung.on, seen, "rungs before it"))
         seen.append(rung.name)
-        if not rung.change and not rung.tunes and not rung.where and ladder.bases[rung.name] is not None:
+        declares = rung.change or rung.tunes or rung.resets or rung.where
+        if not declares and ladder.bases[rung.name] is not None:
             yield UsageError(
                 f"{source}: declares no change",
                 'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
@@ -445,10 +458,58 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
         for path in rung.tunes:
             if fault := path_fault(path, source, within=("model", "optim", "settings"), kinds=recurrences):
                 yield fault
+        yield from _reset_rules(ladder, rung, source)
+        yield from _tuning_rules(rung, source, recurrences)
         try:
             ladder.scopes(rung)
         except UsageError as error:
             yield error
+
+
+def _reset_rules(ladder: Ladder, rung: Rung, source: str) -> Iterator[UsageError]:
+    """Faults of the settings that a rung resets: an earlier rung must change them, and this one must not."""
+    where = f"{source}, resets"
+    for path in rung.resets:
+        if fault := path_fault(path, where, within=CHANGED, kinds=[ladder.kinds.get(rung.name)]):
+            yield fault
+        elif path in (KIND, OPTIMIZER):
+            yield Fault("decides what other settings there are", where, path, hint="write its value into `change`")
+        elif path in dict(flatten(rung.change)):
+            yield Fault("set in `change` too", where, path, hint="remove one of them")
+        elif path not in _changed_before(ladder, rung):
+            yield Fault("no rung before it changes this setting", where, path, hint="remove it")
+
+
+def _changed_before(ladder: Ladder, rung: Rung) -> set[str]:
+    """The paths that the bases of a rung change."""
+    rungs, bases = {candidate.name: candidate for candidate in ladder.rungs}, ladder.bases
+    changed: set[str] = set()
+    seen = {rung.name}
+    base = bases[rung.name]
+    while base in rungs and base not in seen:  # a rung that changes itself or an unknown one is another fault
+        seen.add(base)
+        changed |= dict(flatten(rungs[base].change)).keys()
+        base = bases[base]
+    return changed
+
+
+def _tuning_rules(rung: Rung, source: str, kinds: Collection[str | None]) -> Iterator[UsageError]:
+    """Faults of the rate of a rung, and of the values that tuning tries for it."""
+    noted = [name for name in ("lr_published", "lr_chosen") if getattr(rung, name)]
+    if len(noted) == 2:
+        yield UsageError(f"{source}: has both lr_published and lr_chosen", "remove one of them")
+    if noted and rung.lr is None:
+        yield UsageError(f"{source}, {noted[0]}: says where lr comes from, which it does not have", "add lr = RATE")
+    if rung.lr is not None and "optim.lr" in dict(flatten(rung.change)):
+        hint = "keep it in `lr`, for this rung alone, or in `change`, for the rungs that change this one too"
+        yield Fault("set in `lr` and in `change`", source, "optim.lr", hint=hint)
+    for path, values in rung.tune.items():
+        where = f"{source}, tune"
+        if fault := path_fault(path, where, within=CHANGED, kinds=kinds):
+            yield fault
+        for k, value in enumerate(values):
+            if value in values[:k]:
+                yield Fault(f"{value!r} is listed twice", where, path, hint="remove one of them")
 
 
 def _speed_rules(ladder: Ladder) -> Iterator[UsageError]:

@@ -15,7 +15,7 @@ from lrurun import decoding, paths, plugins
 from lrurun.config import imported, names, programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.instance import Instance
-from lrurun.config.ladder import Ladder, default_ladder, load_ladder, load_packages, metric_rules, outside_scope
+from lrurun.config.ladder import Ladder, Rung, default_ladder, load_ladder, load_packages, metric_rules, outside_scope
 from lrurun.config.recipe import (
     INSTEAD_OF_EXTEND,
     Profile,
@@ -28,12 +28,12 @@ from lrurun.config.recipe import (
 )
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.recurrences.rnn import RNNSettings
-from lrurun.config.resolve import RateSource, full, resolve, with_point
+from lrurun.config.resolve import RATE, RateSource, full, resolve, with_point
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import TUNING_SEED, Execution, RunKind
 from lrurun.config.search import Search, search_of
-from lrurun.config.unknown_settings import check_set, setting_faults
+from lrurun.config.unknown_settings import check_set, path_fault, setting_faults
 from lrurun.data import tasks
 from lrurun.data.outside import OutsideTask
 from lrurun.data.task import Options, Task
@@ -244,7 +244,9 @@ def of_documents(
         raise UsageError("--extend: belongs to --tune", "add --tune, or leave it out")
     settable = recipe.known
     for declared in document.rungs:
-        raise_first(setting_faults(declared.change, f"{document.path}, rung {declared.name}", known=settable))
+        where = f"{document.path}, rung {declared.name}"
+        raise_first(setting_faults(declared.change, where, known=settable))
+        raise_first(_rung_path_faults(declared, where, settable))
     if recipe.program is not None:
         raise_first(_program_claims(document))
     raise_first(imported.ladder_faults(document, recipe.imported))
@@ -319,6 +321,15 @@ def fits(plan: Plan, rung: ResolvedRung, point: dict[str, Any]) -> bool:
     except UsageError:
         return False
     return True
+
+
+def _rung_path_faults(rung: Rung, where: str, settable: Collection[str]) -> Iterator[UsageError]:
+    """Faults of the settings that a rung names beside its change, where the recipe does not have them."""
+    names = {"resets": rung.resets, "tune": rung.tune, "lr": () if rung.lr is None else (RATE,)}
+    for name, settings in names.items():
+        for path in settings:
+            if fault := path_fault(path, f"{where}, {name}", known=settable):
+                yield fault
 
 
 def _of_import(document: Ladder, recipe: Recipe, sets: Mapping[str, Any], *, tune: bool) -> Plan:
@@ -432,7 +443,7 @@ def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
 
 
 def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, changes: dict[str, Any]) -> UsageError:
-    tables = [table for rung in ladder.rungs for table in recipe.tables(ladder.scopes(rung), profile)]
+    tables = [table for rung in ladder.rungs for table in recipe.tables(ladder, rung, profile)]
     paths = dict.fromkeys(
         [*tuning_grid.common_grid(recipe, profile), *(path for table in tables for path in table.notes.tune)]
     )

@@ -42,8 +42,8 @@ def unresolved_rungs(
 ) -> Iterator[UnresolvedRung]:
     """The rungs of the ladder in their order, each with its values.
 
-    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
-    `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
+    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then `Recipe.tables`), then
+    `sets`. Model values in these tables also hold for later rungs; optimiser values hold for that rung alone.
     With `tune`, a value that the grid chooses need not be set for the rung.
 
     Raises:
@@ -57,15 +57,17 @@ def unresolved_rungs(
         base = bases[rung.name]
         values = dict(shared if base is None else inherited[base])
         scopes = ladder.scopes(rung)
-        tables = recipe.tables(scopes, profile)
-        alone = _apply(values, ladder, rung, tables)
+        tables = recipe.tables(ladder, rung, profile)
+        alone = _apply(values, ladder, rung, tables, shared)
         inherited[rung.name] = dict(values)
         declared = {path for table in tables for path, _ in flatten(table.settings)}
-        grids[rung.name] = tuning_grid.inherited_grid(grids[base], tables, {*dict(flatten(rung.change)), *declared})
+        set_here = {*dict(flatten(rung.change)), *rung.resets, *declared}
+        grids[rung.name] = tuning_grid.inherited_grid(grids[base], tables, set_here)
         for path, (value, source) in alone.items():
             put(values, path, value, source)
         used = _override(values, sets, kept=common_sources(recipe, profile), rung=rung.name)
         tried = tuning_grid.applicable(common_grid | grids[rung.name], _choices(values), sets)
+        tried = tuning_grid.shortened(tried, get_profile(recipe, profile).tune_values)
         unset = [
             _unset(path, ladder, rung, recipe)
             for path in rung.tunes
@@ -99,9 +101,14 @@ def shared_values(recipe: Recipe, profile: str | None) -> Values:
     return values
 
 
-def _apply(values: Values, ladder: Ladder, rung: Rung, tables: list[RungTable]) -> Values:
-    """Applies the rung's changes to `values`; returns the values that hold for this rung alone."""
+def _apply(values: Values, ladder: Ladder, rung: Rung, tables: list[RungTable], shared: Values) -> Values:
+    """Applies the rung's changes to `values`; returns the values that hold for this rung alone.
+
+    `shared` are the values of the recipe, which hold where the rung resets a setting.
+    """
     source = f"{ladder.path}, rung {rung.name}"
+    for path in rung.resets:
+        _reset(values, path, shared)
     for path, value in settings(rung.change).items():
         put(values, path, value, source)
     alone: Values = {}
@@ -136,6 +143,16 @@ def put(values: Values, path: str, value: Any, source: str) -> None:
 
 _EITHER = {"optim.warmup": "optim.warmup_steps", "optim.warmup_steps": "optim.warmup"}
 """Two forms of one setting."""
+
+
+def _reset(values: Values, path: str, shared: Values) -> None:
+    """Gives a setting the recipe's value, or its default, again."""
+    forms = [form for form in (path, _EITHER.get(path)) if form is not None]
+    for form in forms:
+        values.pop(form, None)
+    for form in forms:
+        if form in shared:
+            put(values, form, *shared[form])
 
 
 def _override(values: Values, sets: dict[str, Any], *, kept: tuple[str, ...], rung: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from lrurun.config.ladder import (
     Document,
     Ladder,
     Name,
+    Rung,
     Scope,
     comes_with_lrurun,
     has_ladder,
@@ -168,6 +169,8 @@ class Profile(Document, frozen=True, kw_only=True):
     """The number of seeds of tuning, in place of the recipe's. None: the recipe's, at most `seeds` of the profile."""
     tune_extend: Extension | None = None
     """How many values are added to the grid of each rung, in place of the recipe's `extend`."""
+    tune_values: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    """The largest number of values of a setting that a grid has: of longer lists, those in the middle. None: all."""
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """The budget of a search, in place of the recipe's."""
 
@@ -238,8 +241,16 @@ class Recipe(Document, frozen=True, kw_only=True):
         """Whether it was read from the file for its task that comes with lrurun."""
         return comes_with_lrurun("recipes", self.task, self.path)
 
-    def tables(self, scopes: Sequence[Scope], profile: str | None) -> list[RungTable]:
-        """The tables of the recipe, then of its profile, for these rungs, in the order in which they apply."""
+    def tables(self, ladder: Ladder, rung: Rung, profile: str | None) -> list[RungTable]:
+        """The tables with values for a rung alone, in the order in which they apply.
+
+        These are the tables of the recipe, then of its profile, for the rungs whose values it takes and for itself. If
+        the ladder has a rate or a grid for the rung, this comes after all that it takes and before the others.
+
+        Raises:
+            UsageError: the rung takes the values of an unknown rung, or of itself.
+        """
+        scopes = ladder.scopes(rung)
         documents: list[tuple[Recipe | Profile, str]] = [(self, f"{self.path} [")]
         if profile is not None:
             documents.append((self.profile[profile], f"{self.path} [profile.{profile}."))
@@ -250,11 +261,15 @@ class Recipe(Document, frozen=True, kw_only=True):
                 if scope.rung in scoped:
                     where = f"{prefix}ladder.{scope.ladder}.rung.{scope.rung}]"
                     tables.append(RungTable(where, scoped[scope.rung].values, scoped[scope.rung], scope))
-        return tables
+        if rung.lr is None and not rung.tune:
+            return tables
+        own = scopes[-1]
+        taken = [table for table in tables if table.scope != own]
+        return [*taken, _of_ladder(ladder, rung, own), *(table for table in tables if table.scope == own)]
 
 
 class RungTable(Struct, frozen=True):
-    """A table of a recipe with the values of a rung."""
+    """A table of a recipe, or of a ladder, with the values of a rung."""
 
     where: str
     """The file, and the table in it."""
@@ -263,6 +278,24 @@ class RungTable(Struct, frozen=True):
     """The whole table, with the source of the learning rate."""
     scope: Scope
     """The rung that the table is written for; others may take its values."""
+    is_of_ladder: bool = False
+    """Whether it is what the ladder itself has for the rung, see `Rung.lr`."""
+
+    @property
+    def where_tuned(self) -> str:
+        """The file, and the table in it with the values to try."""
+        return f"{self.where}, tune" if self.is_of_ladder else f"{self.where[:-1]}.tune]"
+
+
+def _of_ladder(ladder: Ladder, rung: Rung, scope: Scope) -> RungTable:
+    """The table with the rate and the grid that the ladder itself has for a rung."""
+    values = RungValues(
+        lr_published=rung.lr_published,
+        lr_chosen=rung.lr_chosen,
+        optim={} if rung.lr is None else {"lr": rung.lr},
+        tune=dict(rung.tune),
+    )
+    return RungTable(f"{ladder.path}, rung {rung.name}", values.values, values, scope, is_of_ladder=True)
 
 
 def check_scopes(ladder: Ladder, recipe: Recipe) -> None:
@@ -349,7 +382,7 @@ def _table(table: dict[str, Any], name: str) -> dict[str, Any]:
 def load_recipe(name: str, *, imports: bool = True) -> Recipe:
     """Reads and checks the recipe of this task, or in this file; every path in it is known, used or not.
 
-    With `imports`, loads the installed packages that provide its task and recurrences by entry points.
+    With `imports`, loads the installed packages that provide its task, recurrences and optimisers by entry points.
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys, unknown paths.
@@ -362,7 +395,7 @@ def load_recipe(name: str, *, imports: bool = True) -> Recipe:
 
 
 def load_installed(recipe: Recipe) -> None:
-    """Loads the installed packages that provide the task and the recurrences of a recipe.
+    """Loads the installed packages that provide the task, the recurrences and the optimisers of a recipe.
 
     Raises:
         UsageError: a package cannot be loaded.
@@ -371,7 +404,7 @@ def load_installed(recipe: Recipe) -> None:
     documents: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
     for document in documents:
         scoped = [rung.values for ladder in document.ladder.values() for rung in ladder.rung.values()]
-        for table in ({"model": document.model}, *scoped):
+        for table in ({"model": document.model, "optim": document.optim}, *scoped):
             load_packages(table)
 
 

@@ -224,8 +224,8 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")
     for table in tables:
-        if table.where == source:
-            noted = table.notes.lr_published or table.notes.lr_chosen
+        noted = table.notes.lr_published or table.notes.lr_chosen
+        if table.where == source and (noted or not table.is_of_ladder):
             if unresolved.rung.takes and table.scope == scopes[-1] and not noted:
                 shared, where = shared_values(recipe, profile).get(RATE, (None, ""))
                 if values[RATE][0] == shared:  # instead of the rate of the rung that it takes its settings from
@@ -326,14 +326,19 @@ def _table(values: Values, task: str, data: dict[str, Any]) -> tuple[dict[str, A
 
 
 def _check_devices(whole: _Whole, sources: dict[str, str]) -> None:
-    batch, devices = whole.train.batch, whole.execution.devices
-    if batch % devices:
-        path = next(path for path in reversed(sources) if path in ("execution.devices", "train.batch"))
-        divisors = [n for n in range(1, devices) if batch % n == 0]
+    batch, parts, devices = whole.train.batch, whole.optim.accumulate, whole.execution.devices
+    if batch // parts % devices:
+        what, paths = "batch", ["train.batch", "execution.devices"]
+        if parts > 1:
+            what, paths = "part of a batch", ["train.batch", "optim.accumulate", "execution.devices"]
+        path = next(path for path in reversed(sources) if path in paths)
+        values = {"train.batch": batch, "optim.accumulate": parts, "execution.devices": devices}
+        divisors = [n for n in range(1, devices) if batch // parts % n == 0]
         raise UsageError(
-            f"{decoding.path_in(sources[path], path)}: each device of a run needs an equal part of each batch, found "
-            f"train.batch = {batch}, execution.devices = {devices}",
-            f"execution.devices = {divisors[-1]} divides the batch, or choose a multiple of {devices} for train.batch",
+            f"{decoding.path_in(sources[path], path)}: each device of a run needs an equal part of each {what}, found "
+            f"{', '.join(f'{path} = {values[path]}' for path in paths)}",
+            f"execution.devices = {divisors[-1]} divides the {what.split()[0]}, or choose a multiple of "
+            f"{devices * parts} for train.batch",
         )
 
 

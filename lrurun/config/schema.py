@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from lrurun import decoding, plugins
 from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
+from lrurun.config.phases import phases
 from lrurun.config.recurrences import KINDS, RecurrenceSettings
 from lrurun.decoding import Fault, missing, not_one_of, sound
 
@@ -186,9 +187,7 @@ class RunConfig(_Frozen, Generic[R, S], frozen=True, kw_only=True, omit_defaults
         if self.train.batch % self.optim.accumulate:
             values = f"train.batch = {self.train.batch}, optim.accumulate = {self.optim.accumulate}"
             raise ValueError(f"optim.accumulate divides a batch into equal parts, found {values}")
-        if (warmup := self.optim.warmup_steps or 0) > self.train.steps:
-            values = f"optim.warmup_steps = {warmup}, train.steps = {self.train.steps}"
-            raise ValueError(f"a warm-up cannot be longer than the training, found {values}")
+        phases(self.optim, self.train.steps)
 
 
 class FixedExecution(_Frozen, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ profile, and from the recipe's table for the rung."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -74,7 +75,7 @@ def is_edge(value: Any, tried: Tried) -> bool:
 
 def next_value(value: float, values: Collection[float], *, whole: bool) -> float | None:
     """The next number beyond `value`, the smallest or the largest of `values`, by the ratio of the two values at that
-    edge; None if the ratio leads nowhere, because one of them is 0 or they have different signs.
+    edge; None if the ratio leads to no other number of the same sign, as from 0.
 
     A whole number is rounded, and is at least 1 further out. Other numbers get four significant digits, or as many as
     it takes to be further out.
@@ -88,6 +89,8 @@ def next_value(value: float, values: Collection[float], *, whole: bool) -> float
         proposed = round(Fraction(int(value)) ** 2 / int(neighbour))
         return max(proposed, int(value) + 1) if is_largest else min(proposed, int(value) - 1)
     exact = value * (value / neighbour)
+    if not math.isfinite(exact) or exact * value <= 0:  # beyond what floats hold
+        return None
     rounded = (float(f"{exact:.{digits}g}") for digits in range(4, 18))
     return next((number for number in rounded if (number > value if is_largest else number < value)), None)
 
@@ -97,15 +100,30 @@ def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Coll
 
     Args:
         base: the inherited grid of the base of the rung.
-        tables: the tables of the recipe for the rung.
+        tables: the tables with values for the rung.
         declared: the paths that the ladder or the recipe sets for the rung, which are then no longer tried.
     """
     kept = {path: values for path, values in base.items() if is_inherited(path) and path not in declared}
     if KIND in declared:
         kept = {path: values for path, values in kept.items() if not path.startswith(RECURRENCE)}
-    return kept | {
-        path: (tried, f"{table.where[:-1]}.tune]") for table in tables for path, tried in table.notes.tune.items()
-    }
+    return kept | {path: (tried, table.where_tuned) for table in tables for path, tried in table.notes.tune.items()}
+
+
+def shortened(grid: TuningGrid, values: int | None) -> TuningGrid:
+    """The grid with at most this many values of each setting, those in the middle of its list. None: all of them.
+
+    Of seven, two are the third and the fourth: where a list surrounds a published value, this one is kept.
+    """
+    if values is None:
+        return grid
+
+    def middle(tried: Tried) -> Tried:
+        if isinstance(tried, Range) or len(tried) <= values:
+            return tried
+        first = (len(tried) - values) // 2
+        return tried[first : first + values]
+
+    return {path: (middle(tried), source) for path, (tried, source) in grid.items()}
 
 
 def applicable(grid: TuningGrid, choices: Mapping[str, Any], fixed: Collection[str]) -> TuningGrid:

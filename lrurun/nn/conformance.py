@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from msgspec import Struct
 
-from lrurun import plugins
+from lrurun.config.plugin_checks import Finding, guarded, other_choices, without_repeats
 from lrurun.config.recurrences import KINDS
 from lrurun.nn import lowering, recurrences
 from lrurun.nn.recurrences import Params, Recurrence
@@ -29,15 +28,6 @@ UNBOUNDED = 64
 _BATCH, _STEPS = 3, 24
 
 
-class Finding(Struct, frozen=True):
-    """The result of one check."""
-
-    name: str
-    passed: bool
-    detail: str
-    """The measured value and its limit."""
-
-
 def variants(kind: str) -> dict[str, Any]:
     """Name -> settings of a recurrence; together they cover all of its features.
 
@@ -46,13 +36,8 @@ def variants(kind: str) -> dict[str, Any]:
     make = KINDS[kind].settings
     if KINDS[kind].variants:
         return {f"{kind}, {name}" if name else kind: make(**table) for name, table in KINDS[kind].variants.items()}
-    settings = {kind: make()}
-    for field, hint in get_type_hints(make).items():
-        choices = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
-        for choice in choices:
-            if choice != getattr(settings[kind], field):
-                settings[f"{kind}, {field} = {choice}"] = make(**{field: choice})
-    return settings
+    others = {f"{kind}, {field} = {choice}": make(**{field: choice}) for field, choice in other_choices(make())}
+    return {kind: make(), **others}
 
 
 def unvaried(kind: str) -> list[str]:
@@ -82,26 +67,26 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
         for two_way in ((False,) if causal_only else (False, True))
     ]
     causal, two_way_case = cases[0], cases[-1]
-    findings = [_guarded("scan equals step", _scan_is_step, causal), _guarded("causal", _causal, causal)]
+    findings = [guarded("scan equals step", _scan_is_step, causal), guarded("causal", _causal, causal)]
     for case, way in zip(cases, ("one direction", "both directions"), strict=False):
         for name, test in _EITHER_WAY.items():
-            findings.append(_guarded(f"{name}, {way}", test, case))
+            findings.append(guarded(f"{name}, {way}", test, case))
         if type(case.recurrence).kernels is not Recurrence.kernels:
-            findings.append(_guarded(f"scan equals convolution, {way}", _scan_is_convolution, case))
+            findings.append(guarded(f"scan equals convolution, {way}", _scan_is_convolution, case))
         if type(case.recurrence).scan_and_norms is not Recurrence.scan_and_norms:
-            findings.append(_guarded(f"scan and norms, {way}", scan_and_norms, case))
+            findings.append(guarded(f"scan and norms, {way}", scan_and_norms, case))
     if type(causal.recurrence).kernels is not Recurrence.kernels:
-        findings.append(_guarded("convolution equals step", _convolution_is_step, causal))
-    findings.append(_guarded("lowers for cuda and tpu", _lowers, two_way_case))
+        findings.append(guarded("convolution equals step", _convolution_is_step, causal))
+    findings.append(guarded("lowers for cuda and tpu", _lowers, two_way_case))
     if causal_only:
         findings.append(Finding("both directions", True, "declared causal only, so not tested"))
     else:
-        findings.append(_guarded("looks both ways", _both_ways, two_way_case))
-        findings.append(_guarded("step refuses both directions", _refuses, two_way_case))
-    findings.append(_guarded("initial scale", _scale, two_way_case))
+        findings.append(guarded("looks both ways", _both_ways, two_way_case))
+        findings.append(guarded("step refuses both directions", _refuses, two_way_case))
+    findings.append(guarded("initial scale", _scale, two_way_case))
     if isinstance(causal.recurrence, LRU):
-        findings.append(_guarded("norm of the state", _state_norm, causal))
-    return _without_repeats(findings)
+        findings.append(guarded("norm of the state", _state_norm, causal))
+    return without_repeats(findings)
 
 
 class Case:
@@ -141,28 +126,6 @@ def _moved(u: np.ndarray, at: int) -> np.ndarray:
 
 
 _Check = Callable[[Case], tuple[bool, str]]
-
-
-def _guarded(name: str, test: _Check, case: Case) -> Finding:
-    try:
-        passed, detail = test(case)
-    except Exception as error:  # a plug-in may raise anything; the other checks still run
-        fault = plugins.fault(error)
-        return Finding(name, False, f"raised {type(error).__name__}: {error}" if fault is None else fault.message)
-    return Finding(name, bool(passed), detail)
-
-
-def _without_repeats(findings: list[Finding]) -> list[Finding]:
-    """The findings; an exception at a line of a plug-in that an earlier one has names the line alone."""
-    lines: set[str] = set()
-    shortened = []
-    for finding in findings:
-        line, raised, _ = finding.detail.partition(": raised ")
-        repeats = raised and line in lines
-        shortened.append(Finding(finding.name, False, f"raised at {line}, too") if repeats else finding)
-        if raised:
-            lines.add(line)
-    return shortened
 
 
 def _deviation(actual: Any, wanted: Any) -> float:

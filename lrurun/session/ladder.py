@@ -156,7 +156,7 @@ class LadderSession:
         """A figure of `lrurun plot`, drawn by Matplotlib, which a notebook shows.
 
         Args:
-            kind: "ladder", "curves", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors" or
+            kind: "ladder", "curves", "rates", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors" or
                 "predictions".
             metrics: for "curves", those that are drawn, as "train/loss"; for "items", one result.
             rungs: for "items", a rung, which is compared with its base, or two.
@@ -241,7 +241,7 @@ def ladder(
         ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
         runs_dir: the folder of logs and checkpoints, or its URL; None for the one beside the ledger.
         data_dir: the folder of all data; None for the one that commands use.
-        files: plug-ins with tasks and recurrences of yours, as `--load` takes them.
+        files: plug-ins with tasks, recurrences and optimisers of yours, as `--load` takes them.
 
     Raises:
         UsageError: unknown names, values that are not valid, or an argument of another type.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lrurun.report.tables.loaded_instance import LoadedInstance
 
 InstanceFigure = Literal[
-    "ladder", "curves", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors", "predictions"
+    "ladder", "curves", "rates", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors", "predictions"
 ]
 """The figures of one instance."""
 OF_EXAMPLES = ("errors", "predictions")
@@ -45,7 +45,7 @@ def check(
         raise UsageError(f"differences: is for ladder, found {kind}", "leave it out")
 
 
-_OF_MODELS = ("eigenvalues", "norms", "speed", "slots", "lengths", *OF_EXAMPLES)
+_OF_MODELS = ("rates", "eigenvalues", "norms", "speed", "slots", "lengths", *OF_EXAMPLES)
 """Figures of what only models of lrurun have."""
 
 
@@ -91,12 +91,14 @@ def of_instance(
 
 
 def of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
-    """Norms, eigenvalues or curves of runs, whichever ladders they belong to."""
+    """Rates, norms, eigenvalues or curves of runs, whichever ladders they belong to."""
     from lrurun.report.figures import drawing
     from lrurun.report.tables import loaded_instance
 
     _refuse_imported(kind, runs)
     labels = loaded_instance.labels_of(runs, ledger)
+    if kind == "rates":
+        return drawing.run_rates(runs, labels)
     if kind == "norms":
         return drawing.run_norms(runs, ledger, labels)
     return (
@@ -120,6 +122,8 @@ def _of_runs_of_instance(
     from lrurun.report.tables import paper_tables
 
     plan, ledger = loaded.plan, loaded.ledger
+    if kind == "rates":
+        return drawing.ladder_rates(plan, loaded.identity, loaded.runs, loaded.instance.key, command)
     of_speed = kind == "speed"
     metric = rung_runs.SPEED if of_speed else scores.form_of(plan.task.metric).result
     selected, notes = loaded.with_speed() if of_speed else loaded.counted()

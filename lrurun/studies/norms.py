@@ -472,7 +472,7 @@ def train(shape: Shape, *, rate: float, updates: int, size: int, seed: int) -> G
     """
     import jax
 
-    from lrurun.training.schedule import learning_rates
+    from lrurun.config.schedules import learning_rates
 
     init, run, norms = _compiled(shape)
     rates = learning_rates(optimiser(shape.model, rate), updates)

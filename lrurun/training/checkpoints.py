@@ -49,7 +49,7 @@ def restore(folder: Path, compiled: Compiled, fingerprint: str) -> Snapshot:
     """
     metadata = _metadata(folder, fingerprint)
     live = compiled.abstract
-    best = jax.eval_shape(TrainState.evaluated, live)
+    best = compiled.abstract_evaluated
     tree: Any = ocp.load(folder.absolute())  # given a target, Orbax converts types and ignores shapes
     score = metadata["score"]
     return Snapshot(

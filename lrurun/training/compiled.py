@@ -27,6 +27,7 @@ from lrurun.nn.devices import shared_by
 from lrurun.nn.draws import Parts
 from lrurun.nn.network import Model
 from lrurun.training import COMPILED_KEPT, optimizer
+from lrurun.training.clipping import clipped
 from lrurun.training.layout import Layout, Starts
 from lrurun.training.objective import Objective
 from lrurun.training.placement import Placement, placement
@@ -77,10 +78,8 @@ class TrainState(NamedTuple):
     """(3,) float32: summed loss, correct predictions and labels since the last row of the training curve."""
     bad_step: AnyArray
     """() int32: the first step whose loss was not finite, or -1."""
-
-    def evaluated(self) -> Evaluated:
-        """The parameters and statistics that evaluations, the best ones that are kept, and probes take."""
-        return Evaluated(self.params, self.stats)
+    average: Evaluated | None = None
+    """The averages of parameters and statistics, with `optim.average`: of `params` and `stats` in the same form."""
 
 
 class Readings(NamedTuple):
@@ -142,6 +141,7 @@ class Compiled:
         self.counts: set[int] = set()
         """The numbers of members for which this process has compiled them."""
         self.optim = config.optim
+        """Of the configuration for which they were made: others that share them may have other learning rates."""
         self.drops = config.model.dropout > 0
         self._initial = OrderedDict[Hashable, Initial]()
         self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
@@ -156,11 +156,13 @@ class Compiled:
         """Shapes and dtypes of the state of one run on the device."""
         self.abstract: TrainState = jax.eval_shape(self.named, self.vector_shapes)
         """The same on the host and in checkpoints."""
+        self.abstract_evaluated = Evaluated(self.abstract.params, self.abstract.stats)
+        """Shapes and dtypes of the parameters and statistics that are evaluated and kept, see `evaluated`."""
         self.parameters = self.layout.size
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
         index = everywhere if sampler is not None else self.placement.batch(axis=2)
-        options = compiler_options(self.batch * spec.length * config.model.width)
+        options = compiler_options(self.batch // config.optim.accumulate * spec.length * config.model.width)
         self.dispatch = jax.jit(
             self._dispatch,
             donate_argnums=0,
@@ -200,12 +202,14 @@ class Compiled:
             moments=jax.device_get(self.optimizer.init(vector)),
             window=np.zeros(3, np.float32),
             bad_step=np.int32(-1),
+            average=None if self.optim.average == "none" else Evaluated(vector, stats),
         )
 
     def named(self, state: TrainState) -> TrainState:
         """The state of one run with the names and shapes of each parameter, in place of vectors."""
         moments = jax.tree.map(lambda part: self.layout.tree(part) if self._is_vector(part) else part, state.moments)
-        return state._replace(params=self.layout.tree(state.params), moments=moments)
+        average = state.average and state.average._replace(params=self.layout.tree(state.average.params))
+        return state._replace(params=self.layout.tree(state.params), moments=moments, average=average)
 
     def vectors(self, named: TrainState) -> TrainState:
         """The state of one run on the host with vectors, as it is on the device: the inverse of `named`."""
@@ -214,7 +218,8 @@ class Compiled:
             self.vector_shapes.moments,
             named.moments,
         )
-        return named._replace(params=self.layout.vector(named.params), moments=moments)
+        average = named.average and named.average._replace(params=self.layout.vector(named.average.params))
+        return named._replace(params=self.layout.vector(named.params), moments=moments, average=average)
 
     def _is_vector(self, part: Any) -> bool:
         """Whether a part of the optimiser's state, or its shape and dtype, has a number for every parameter."""
@@ -228,11 +233,28 @@ class Compiled:
         read = jax.device_get(states)
         return [self.named(of_member(read, number)) for number in range(len(read.step))]
 
+    def evaluated(self, state: TrainState) -> Evaluated:
+        """What evaluations, the best parameters that are kept, spectra and probes take of the state of one run.
+
+        The averages, where the run or its optimiser has some; otherwise what is trained.
+
+        Args:
+            state: on the host, with vectors.
+        """
+        if state.average is not None:
+            params, stats = state.average
+        else:
+            params, stats = self.optimizer.evaluated(state.params, state.moments), state.stats
+        return Evaluated(self.layout.tree(params), stats)
+
     def evaluated_on_host(self, states: TrainState) -> list[Evaluated]:
-        """As `on_host`, of parameters and statistics alone: the optimiser's state is not read."""
-        read = jax.device_get(states.evaluated())
-        members = (of_member(read, number) for number in range(len(read.params)))
-        return [Evaluated(self.layout.tree(params), stats) for params, stats in members]
+        """`evaluated` of each member, as `on_host`: no more of the states is read than that needs."""
+        if states.average is not None:
+            states = states._replace(params=None, stats=None, moments=None)
+        elif not self.optimizer.evaluates_other:
+            states = states._replace(moments=None)
+        read = jax.device_get(states)
+        return [self.evaluated(of_member(read, number)) for number in range(len(read.step))]
 
     def on_device(self, of_members: Sequence[T]) -> T:
         """Trees of the host, one for each member, as one on the devices with a leading axis of members."""
@@ -240,31 +262,98 @@ class Compiled:
         placed: T = jax.device_put(stacked, self.placement.everywhere)
         return placed
 
-    def _loss(self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None) -> Any:
-        """Mean loss of a batch (), and: the new statistics, the numbers of correct predictions () and of labels ()."""
+    def _loss(
+        self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None, shares: jax.Array | None = None
+    ) -> Any:
+        """Mean loss of a batch (), and: the new statistics, the numbers of correct predictions () and of labels ().
+
+        With the `shares` of the labels of a part of a batch, its part of the loss of the whole, see `Objective.shares`.
+        """
         inputs, labels, lengths = batch
         positions = self.objective.positions(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
         outputs, new_stats = self.model.apply(params, stats, inputs, lengths, train=True, key=key, positions=positions)
-        loss, correct, count = self.objective.loss(outputs, self.objective.labels_at(labels))
+        chosen = self.objective.labels_at(labels)
+        if shares is None:
+            loss, correct, count = self.objective.loss(outputs, chosen)
+        else:
+            loss, correct, count = self.objective.loss_of_part(outputs, chosen, shares)
         return loss, (new_stats, correct, count)
+
+    def _gradient(
+        self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None, shares: jax.Array | None = None
+    ) -> tuple[jax.Array, Tree, jax.Array, jax.Array, jax.Array]:
+        """Loss, new statistics, correct predictions and labels as of `_loss`, and the gradient (size,)."""
+        with shared_by(self.placement.mesh.abstract_mesh):
+            (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
+                params, stats, batch, key, shares
+            )
+        # in memory before it is read: otherwise each kernel that reads it would work out, for every number, which
+        # parameter's gradient it comes from
+        return loss, stats, correct, count, jax.lax.optimization_barrier(self.layout.vector(grads))
+
+    def _accumulated(
+        self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None
+    ) -> tuple[jax.Array, Tree, jax.Array, jax.Array, jax.Array]:
+        """As `_gradient`, of a batch whose parts go through the network one after another.
+
+        Part i of k has the examples i, i + k, ..., so that each device has an equal share of each part.
+        """
+        k = self.optim.accumulate
+        shares = self.objective.shares(self.objective.labels_at(batch[1]))
+        split = jax.tree.map(
+            lambda array: jax.lax.with_sharding_constraint(
+                array.reshape(len(array) // k, k, *array.shape[1:]), self.placement.batch()
+            ),
+            (batch, shares),
+        )
+
+        def add(i: jax.Array, sums: Any) -> Any:
+            stats, totals = sums
+            part, part_shares = jax.tree.map(
+                lambda array: jax.lax.dynamic_index_in_dim(array, i, axis=1, keepdims=False), split
+            )
+            part_key = None if key is None else jax.random.fold_in(key, i)
+            loss, stats, *others = self._gradient(params, stats, part, part_key, part_shares)
+            return stats, jax.tree.map(jnp.add, totals, (loss, *others))
+
+        zero = jnp.float32(0.0)
+        totals = (zero, zero, zero, jnp.zeros(self.layout.size, jnp.float32))
+        stats, (loss, correct, count, gradient) = jax.lax.fori_loop(0, k, add, (stats, totals))
+        return loss, stats, correct, jnp.maximum(count, 1.0), gradient
 
     def _train_step(
         self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array, starts: Starts
     ) -> TrainState:
         key = jax.random.fold_in(stream(seed, "dropout"), state.step) if self.drops else None
-        with shared_by(self.placement.mesh.abstract_mesh):
-            (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
-                self.layout.arrays(state.params, starts), state.stats, batch, key
-            )
-        # in memory before it is read: otherwise each kernel that reads it would work out, for every number, which
-        # parameter's gradient it comes from
-        gradient = jax.lax.optimization_barrier(self.layout.vector(grads))
+        params = self.layout.arrays(state.params, starts)
+        if self.optim.accumulate == 1:
+            loss, stats, correct, count, gradient = self._gradient(params, state.stats, batch, key)
+        else:
+            loss, stats, correct, count, gradient = self._accumulated(params, state.stats, batch, key)
+        gradient = clipped(gradient, self.optim, self.layout, starts)
         changes, moments = self.optimizer.update(gradient, state.moments, state.params, rate=rate, starts=starts)
         params = optax.apply_updates(state.params, changes)
         step = state.step + 1
         window = state.window + jnp.stack([loss * count, correct, count])
         bad_step = jnp.where((state.bad_step < 0) & ~jnp.isfinite(loss), step, state.bad_step)
-        return TrainState(step=step, params=params, stats=stats, moments=moments, window=window, bad_step=bad_step)
+        return TrainState(
+            step=step,
+            params=params,
+            stats=stats,
+            moments=moments,
+            window=window,
+            bad_step=bad_step,
+            average=self._averaged(state.average, Evaluated(params, stats), step),
+        )
+
+    def _averaged(self, average: Evaluated | None, trained: Evaluated, step: jax.Array) -> Evaluated | None:
+        """The averages after step `step`, counted from 1, which has trained these parameters and statistics."""
+        if average is None:
+            return None
+        # one minus the share that is kept: 1 - (1 + t) / (10 + t) is 9 / (10 + t)
+        new = jnp.maximum(jnp.float32(1.0 - self.optim.average_decay), 9.0 / (10.0 + step.astype(jnp.float32)))
+        averages: Evaluated = optax.incremental_update(trained, average, new)
+        return averages
 
     def _dispatch(
         self,

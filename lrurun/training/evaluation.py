@@ -15,7 +15,7 @@ import numpy as np
 from lrurun.data.metric import ItemSums, Metric
 from lrurun.data.task import Split
 from lrurun.items import ItemResults, TestSet
-from lrurun.training.compiled import Compiled, Evaluated, TrainState
+from lrurun.training.compiled import Compiled, Evaluated
 from lrurun.training.feed import label_type, to_devices
 from lrurun.training.objective import own_sum
 
@@ -185,7 +185,7 @@ def _compile(compiled: Compiled, members: int, split: Split, batch: int) -> None
     def with_members(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((members, *leaf.shape), leaf.dtype, sharding=compiled.placement.everywhere)
 
-    evaluated = jax.tree.map(with_members, jax.eval_shape(TrainState.evaluated, compiled.abstract))
+    evaluated = jax.tree.map(with_members, compiled.abstract_evaluated)
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
     inputs, labels = like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split))
     weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))

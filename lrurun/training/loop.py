@@ -19,13 +19,13 @@ import jax
 import numpy as np
 
 from lrurun.config.fingerprint import compiled_key
+from lrurun.config.schedules import learning_rates
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, probes
 from lrurun.training.compiled import Compiled, Evaluated, Readings, Tree, compiled_for
 from lrurun.training.evaluation import Evaluation, compiling, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
-from lrurun.training.schedule import learning_rates
 
 T = TypeVar("T")
 
@@ -97,6 +97,10 @@ def _copied(tree: T) -> T:
     """A copy of a tree of arrays on the host."""
     copies: T = jax.tree.map(np.array, tree)
     return copies
+
+
+def _is_finite(tree: Tree) -> bool:
+    return all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
 
 class Dispatched(NamedTuple):
@@ -219,7 +223,7 @@ class Training:
                 yield Measured(member=member.number, step=bad_step, values={"train/loss": math.nan})
                 # of the dispatch that is reported: the next one may be running, and changes nothing of this run
                 last = self.snapshot(member, step)
-                yield from self._spectrum(member, step, last.live.evaluated().params, "end")
+                yield from self._spectrum(member, step, self._evaluated(member).params, "end")
                 yield Ended(member=member.number, state="diverged", step=bad_step, result=speed, snapshot=last)
         if step and (step % self.schedule.log_every == 0 or step == self.schedule.steps):
             sums = np.asarray(readings.window, np.float64)
@@ -240,7 +244,7 @@ class Training:
         if not active:
             return
         now, speed = time.perf_counter(), self.speed(self.step)
-        evaluations = self._evaluate(self._live(), self.data.validation)
+        evaluations = self._evaluate_live()
         inside: dict[int, dict[str, float]] = {}
         if probed is not None:
             rates = {member.number: float(member.rates[self.step - 1]) for member in active}
@@ -277,7 +281,7 @@ class Training:
         }
         at_end: list[Evaluation] = []
         if not all(member.is_chosen for member in self.active):
-            at_end = self._evaluate(self._live(), self.data.validation)
+            at_end = self._evaluate_live()
         for member in self.active:
             scores = {
                 f"{name}/{key}": value
@@ -291,7 +295,7 @@ class Training:
                 tested = {key: value for key, value in scores.items() if key.startswith("test")}
                 yield Measured(member=member.number, step=member.best_step, values=tested)
             last = self.snapshot(member, self.step)
-            yield from self._spectrum(member, self.step, last.live.evaluated().params, "end")
+            yield from self._spectrum(member, self.step, self._evaluated(member).params, "end")
             best_step = {"best_step": float(member.best_step)} if member.is_chosen else {}
             tested_on = {name: of_split[member.number] for name, of_split in evaluations.items() if member.is_chosen}
             yield Ended(
@@ -309,9 +313,23 @@ class Training:
         live, best = _copied(self.compiled.on_host(self.state)[member.number]), self.best[member.number]
         return Snapshot(step=step, score=member.score, best_step=member.best_step, live=live, best=best)
 
-    def _live(self) -> Evaluated:
-        """What evaluations take of the present states, on the device."""
-        return self.compiled.on_device(self.compiled.evaluated_on_host(self.state))
+    def _evaluated(self, member: Member) -> Evaluated:
+        """What evaluations would take of one run's present state, on the host."""
+        return self.compiled.evaluated_on_host(self.state)[member.number]
+
+    def _evaluate_live(self) -> list[Evaluation]:
+        """Each run's present state on the validation split.
+
+        The scores of parameters that are not finite, as averages of finite ones may be, are NaN: of NaN, too, an
+        accuracy would be a number.
+        """
+        of_members = self.compiled.evaluated_on_host(self.state)
+        evaluations = self._evaluate(self.compiled.on_device(of_members), self.data.validation)
+        for number, evaluated in enumerate(of_members):
+            if not _is_finite(evaluated):
+                scores = dict.fromkeys(evaluations[number].scores, math.nan)
+                evaluations[number] = evaluations[number]._replace(scores=scores)
+        return evaluations
 
     def speed(self, step: int) -> dict[str, float]:
         """Training steps per second from the start of this attempt to `step`, without evaluation."""

@@ -85,11 +85,38 @@ class Objective:
             return jnp.sum(losses) / count, jnp.float32(0.0), count
         correct = jnp.sum((jnp.argmax(outputs, -1) == labels) & labelled, dtype=jnp.float32)
         if self.output.balanced:
-            member = jax.nn.one_hot(jnp.where(labelled, labels, -1), self.classes)
-            inside = jnp.sum(member, axis=tuple(range(labels.ndim)))
-            weight = jnp.where(inside > 0, 1 / jnp.maximum(inside, 1.0), 0.0)
+            member, inside, weight = self._classes(labels, labelled)
             return jnp.sum(losses * (member @ weight)) / jnp.sum(weight * inside), correct, count
         return jnp.sum(losses) / count, correct, count
+
+    def shares(self, labels: Array) -> Array:
+        """The share of each label in the mean loss of a batch, of the shape (B,) or (B, K), 0 where there is none.
+
+        So that a batch can go through a network in parts, whose losses and gradients add up to those of the whole.
+        """
+        labelled = self._labelled(labels)
+        if self.output.balanced:
+            member, inside, weight = self._classes(labels, labelled)
+            return (member @ weight) / jnp.sum(weight * inside)
+        return labelled / jnp.maximum(jnp.sum(labelled, dtype=jnp.float32), 1.0)
+
+    def _classes(self, labels: Array, labelled: Array) -> tuple[Array, Array, Array]:
+        """The one-hot code of labels, zeros without one; and of each class the number of labels, and its inverse."""
+        member = jax.nn.one_hot(jnp.where(labelled, labels, -1), self.classes)
+        inside = jnp.sum(member, axis=tuple(range(labels.ndim)))
+        return member, inside, jnp.where(inside > 0, 1 / jnp.maximum(inside, 1.0), 0.0)
+
+    def loss_of_part(self, outputs: Array, labels: Array, shares: Array) -> tuple[Array, Array, Array]:
+        """The part of the mean loss of a batch that some of its examples have, whose labels have these shares of it.
+
+        And as `loss`, the numbers of correct predictions and of labels of the part, () each.
+        """
+        losses, labelled = self._losses(outputs, labels)
+        count = jnp.sum(labelled, dtype=jnp.float32)
+        if self.output.loss == "squared-error":
+            return jnp.sum(losses * shares), jnp.float32(0.0), count
+        correct = jnp.sum((jnp.argmax(outputs, -1) == labels) & labelled, dtype=jnp.float32)
+        return jnp.sum(losses * shares), correct, count
 
     def _losses(self, outputs: Array, labels: Array) -> tuple[Array, Array]:
         """The loss at each position, 0 without a label, and where there is one; values count by their mean."""

@@ -44,6 +44,11 @@ class LayoutOptimizer:
         """Whether the state has vectors like that of the parameters, not trees."""
         return self._optimizer.on_vector
 
+    @property
+    def evaluates_other(self) -> bool:
+        """Whether the parameters that are evaluated are not those that train, see `evaluated`."""
+        return type(self._optimizer).evaluated is not Optimizer.evaluated
+
     def init(self, params: Array) -> Tree:
         """The state before the first step."""
         return self._optimizer.init(params if self.on_vector else self.layout.tree(params))

@@ -36,7 +36,8 @@ def measure(
     * `gradient/GROUP`: Euclidean norm of the gradient with respect to the parameters of a group of the optimiser, on
       the batch of the last step, at the parameters after it.
     * `effective_step/GROUP`: see `effective_steps`.
-    * `lambda/layerK/qQ` and `phase/layerK/qQ`: see `quantiles`; absent for kinds of recurrence without eigenvalues.
+    * `lambda/layerK/qQ` and `phase/layerK/qQ`: see `quantiles`; absent for kinds of recurrence without eigenvalues. Of
+      the parameters that are evaluated, see `Compiled.evaluated`.
 
     Args:
         state: the state of all runs, which is not changed.
@@ -44,15 +45,16 @@ def measure(
     """
     first = _first_moments(compiled, state, seeds, last)
     second, counts = (optimizer.of_state(state.moments, name) for name in ("nu", "count"))
-    read = jax.device_get((first, second, counts, state.step, state.params))
+    read = jax.device_get((first, second, counts, state.step))
+    evaluated = compiled.evaluated_on_host(state)
     rows = {}
     for member, rate in rates.items():
-        mu, nu, count, step, params = of_member(read, member)
+        mu, nu, count, step = of_member(read, member)
         gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled, mu).items()}
         values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in gradients.items()}
         steps = effective_steps(compiled.optim, _parts(compiled, nu), int(count), rate)
         values |= {f"effective_step/{group}": step_size for group, step_size in steps.items()}
-        layers = spectra(compiled, compiled.layout.tree(params), int(step))
+        layers = spectra(compiled, evaluated[member].params, int(step))
         rows[member] = values | quantiles(layers or ())
     return rows
 

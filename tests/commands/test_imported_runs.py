@@ -78,9 +78,10 @@ REFUSED = (
     ("show", "RUN", "--toml"),
     *(
         ("plot", "runs.toml", "--kind", kind, "--out", "x.svg")
-        for kind in ("eigenvalues", "norms", "speed", "slots", "lengths", "errors", "predictions")
+        for kind in ("rates", "eigenvalues", "norms", "speed", "slots", "lengths", "errors", "predictions")
     ),
     ("plot", "RUN", "--kind", "norms", "--out", "x.svg"),
+    ("plot", "RUN", "--kind", "rates", "--out", "x.svg"),
 )
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from lrurun.config import recurrences, schema
 from lrurun.config.fingerprint import CONFIG_VERSION, compiled_key, fingerprint, program_key
+from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.errors import UsageError
@@ -128,7 +129,7 @@ def every_default(value: msgspec.Struct, prefix: str = "") -> dict[str, Any]:
 
 
 def test_defaults_change_only_together_with_the_config_version():
-    """Of `RunConfig` and of every kind; those of a new kind are added to the file."""
+    """Of `RunConfig`, of every kind and of every optimiser; those of a new one are added to the file."""
     # defaults are left out of the hash: another default under the same version would rename what finished runs were
     found = every_default(make())
     assert CONFIG_VERSION == 1
@@ -136,15 +137,23 @@ def test_defaults_change_only_together_with_the_config_version():
     assert {
         path.replace("__", "."): value for path, value in found.items() if not path.startswith("model__recurrence__")
     } == known.pop("run")
+    assert {name: own_defaults(declaration.settings) for name, declaration in OPTIMIZERS.items()} == known.pop("optim")
     assert {name: msgspec.to_builtins(kind.settings()) for name, kind in KINDS.items()} == {
         name: {"kind": name, **values} for name, values in known.items()
     }
 
 
+def own_defaults(optim: type[OptimConfig]) -> dict[str, Any]:
+    """The defaults of the settings that an optimiser alone has."""
+    fields = msgspec.structs.fields(optim)
+    return {field.name: field.default for field in fields if field.name not in OptimConfig.__struct_fields__}
+
+
 def test_configurations_are_frozen_and_named():
     """A fingerprint is that of its configuration for good."""
     parts = [type(getattr(make(), name)) for name in ("model", "optim", "train")]
-    for struct in (RunConfig, *parts, *(kind.settings for kind in KINDS.values())):
+    choices = [declaration.settings for declaration in (*KINDS.values(), *OPTIMIZERS.values())]
+    for struct in (RunConfig, *parts, *choices):
         assert struct.__struct_config__.frozen, struct
         assert msgspec.structs.fields(struct) == () or not struct.__match_args__, struct
 
@@ -166,17 +175,38 @@ def test_defaults_written_out_do_not_change_the_fingerprint(recurrence):
 
 def test_every_field_changes_the_fingerprint():
     changes = {path: another(path, value) for path, value in _values(msgspec.to_builtins(make())).items()}
-    del changes["model__recurrence__kind"]
-    needs = {
+    del changes["model__recurrence__kind"], changes["optim__name"]
+    needs: dict[str, dict[str, Any]] = {
         "model__experts": {"model__glu": "switch"},
         "model__feed_forward_ratio": {"model__feed_forward": 1},
         "model__conv_activation": {"model__conv": 4},
         "model__branch": {"model__glu": "none"},
         "model__expand": {"model__glu": "none", "model__branch": "gelu"},
+        "optim__cooldown": {"optim__schedule": "wsd"},
+        "optim__clip_by": {"optim__clip": 1.0},
+        "optim__average_decay": {"optim__average": "ema"},
     }
     found = {fingerprint(make(**needs.get(path, {}), **{path: value})) for path, value in changes.items()}
-    others = {fingerprint(make()), fingerprint(make(model__glu="switch"))}
-    assert len(found | others) == len(changes) + 2
+    others = {fingerprint(make(**changes)) for changes in ({}, {"model__glu": "switch"}, {"optim__schedule": "wsd"})}
+    assert len(found | others) == len(changes) + 3
+
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "schedule_free_adamw": {"optim__schedule": "constant"},
+    "prodigy": {"optim__lr": 1.0, "optim__recurrent_factor": 1.0},
+}
+"""What an optimiser needs of the settings that all have."""
+
+
+def test_every_setting_of_every_optimiser_changes_the_fingerprint():
+    found = [fingerprint(make())]
+    for name, declaration in OPTIMIZERS.items():
+        plain = {"optim__name": name} | NEEDED.get(name, {})
+        found += [fingerprint(make(**plain))] if name != "adamw" else []
+        for setting, value in own_defaults(declaration.settings).items():
+            needs = {"optim__momentum": 0.9} if setting == "nesterov" and name == "sgd" else {}
+            found.append(fingerprint(make(**plain, **needs, **{f"optim__{setting}": another(setting, value)})))
+    assert len(set(found)) == len(found) == 1 + 3 + 4 + 3 + 3 + 8 + 4 + 5 + 8 + 4
 
 
 def _values(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -190,11 +220,14 @@ CHOICES = {
     "frame": "none", "norm": "layer", "norm_place": "post", "glu": "half", "conv_activation": "silu", "branch": "gelu",
     "pooling": "max", "head_activation": "gelu", "dropout_mask": "position", "parity": "reference",
     "precision": "bf16", "activation": "relu", "draw": "truncated", "schedule": "constant", "protocol": "paper",
+    "clip_by": "block-rms", "average": "ema",
 }  # fmt: skip
 
 
 def another(path: str, value: Any) -> Any:
     """Another value that the setting may have."""
+    if value is None:
+        return 0.5 if path == "beta3" else 5
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
@@ -314,5 +347,5 @@ def test_every_number_is_bounded_on_both_sides():
                 if isinstance(kind, msgspec.inspect.StructType):
                     types(kind.cls)
 
-    types(RunConfig)
-    types(Execution)
+    for struct in (RunConfig, Execution, *(declaration.settings for declaration in OPTIMIZERS.values())):
+        types(struct)

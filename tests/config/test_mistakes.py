@@ -16,6 +16,7 @@ import pytest
 from lrurun import decoding, paths
 from lrurun.config import planning
 from lrurun.config.ladder import Ladder, load_ladder
+from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.config.recipe import Recipe
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import RunConfig
@@ -136,6 +137,39 @@ LADDERS: list[Row] = [
     (TITLE, 'takes = "ssm/lrv"\n' + TITLE, ", rung norm, takes: ladder ssm has no rung 'lrv'", "did you mean 'lru'?"),
     (TITLE, 'takes = "lru"\n' + TITLE, ", rung[norm].takes: expected a rung with its ladder", "change"),
     (TITLE, 'takes = "mine/norm"\n' + TITLE, ", rung norm, takes: mine/norm takes its own values", "remove one"),
+    (TITLE, 'resets = ["optim.rate"]\n' + TITLE, ", rung norm, resets, optim.rate: unknown name", "did you mean"),
+    (TITLE, 'resets = ["execution.threads"]\n' + TITLE, ", rung norm, resets, execution.threads: cannot be set here",
+     "settings that can: model.*, optim.*, train.*, settings.*"),
+    (TITLE, 'resets = ["optim.clip"]\n' + TITLE, ", rung norm, resets, optim.clip: no rung before it changes this",
+     "remove it"),
+    (TITLE, 'resets = ["model.recurrence.normalize"]\n' + TITLE,
+     ", rung norm, resets, model.recurrence.normalize: set in `change` too", "remove one of them"),
+    (TITLE, 'resets = ["model.recurrence.kind"]\n' + TITLE,
+     ", rung norm, resets, model.recurrence.kind: decides what other settings there are", "write its value into"),
+    (TITLE, 'resets = "optim.clip"\n' + TITLE, ', rung[norm].resets: expected a list, found "optim.clip"', "change"),
+    (TITLE, 'resets = ["settings.lr"]\n' + TITLE, ", rung norm, resets, settings.lr: no rung before it", "remove it"),
+    (TITLE, "lr = 0.0\n" + TITLE, ", rung[norm].lr: expected a number > 0, found 0.0", "change rung[norm].lr in"),
+    (TITLE, 'lr = "0.1"\n' + TITLE, ", rung[norm].lr: expected a number, found \"0.1\"", "change rung[norm].lr in"),
+    (TITLE, 'lr_published = "Table 1"\n' + TITLE, ", rung norm, lr_published: says where lr comes from", "add lr = "),
+    (TITLE, 'lr_chosen = "a guess"\n' + TITLE, ", rung norm, lr_chosen: says where lr comes from", "add lr = RATE"),
+    (TITLE, 'lr = 0.1\nlr_published = "a"\nlr_chosen = "b"\n' + TITLE,
+     ", rung norm: has both lr_published and lr_chosen", "remove one of them"),
+    (NORM, 'lr = 0.1\nchange = { "optim.lr" = 0.2 }', ", rung norm, optim.lr: set in `lr` and in `change`", "keep it"),
+    (NORM, "lr = 0.1", ", rung norm: declares no change", "say what it changes: change = {"),
+    (TITLE, 'tune = { "optim.rate" = [0.1] }\n' + TITLE, ", rung norm, tune, optim.rate: unknown name", "did you mean"),
+    (TITLE, 'tune = { "execution.threads" = [1] }\n' + TITLE,
+     ", rung norm, tune, execution.threads: cannot be set here", "settings that can: model.*, optim.*"),
+    (TITLE, 'tune = { "optim.lr" = [] }\n' + TITLE,
+     ", rung[norm].tune.optim.lr: expected a list of length >= 1", "change rung[norm].tune"),
+    (TITLE, 'tune = { "optim.lr" = 0.1 }\n' + TITLE, ", rung[norm].tune.optim.lr: expected a list, found", "change"),
+    (TITLE, 'tune = { "optim.lr" = { low = 0.1, high = 1 } }\n' + TITLE,
+     ", rung[norm].tune.optim.lr: expected a list, found a table", "change rung[norm].tune"),
+    (TITLE, 'tune = { "optim.lr" = [0.1, 0.2, 0.1] }\n' + TITLE, ", rung norm, tune, optim.lr: 0.1 is listed twice",
+     "remove one of them"),
+    (TITLE, 'tune = { "optim.lr" = [0.1, -0.2] }\n' + TITLE, ", rung norm, tune, optim.lr: expected a number > 0",
+     "change optim.lr in l.toml, rung norm, tune"),
+    (TITLE, 'tune = { "optim.schedule" = ["cosin"] }\n' + TITLE, ", rung norm, tune, optim.schedule: expected one of",
+     "did you mean"),
     ("", SCORES, ", rung[norm].published.A[0].stderr: expected a number >= 0, found -69.9", "change"),
     ("", CLAIM.replace('"dense"', '"dnese"'), ", claim 't': unknown rung 'dnese'", "did you mean 'dense'? rungs:"),
     ("", CLAIM + 'kind = "equal"', ", claim 't': kind = \"equal\" needs a margin", "add one, as in margin = 0.005"),
@@ -172,6 +206,10 @@ WIDE = '"settings.block.wide" = true'
 FILES = 'files = ["toy.py"]'
 PROGRAMS: list[Row] = [
     (WIDE, '"settings.block.wid" = true', ", rung wide, settings.block.wid: no setting of this program", "did you"),
+    (WIDE, WIDE + ' }\nlr = 0.1\ntune = { "settings.lr" = [0.1]', ", rung wide, lr, optim.lr: no setting of this",
+     "did you mean 'settings.lr'?"),
+    (WIDE, WIDE + ' }\ntune = { "settings.lrr" = [0.1]', ", rung wide, tune, settings.lrr: no setting of this program",
+     "did you mean 'settings.lr'?"),
     (WIDE, '"settings.block.wide" = 1', ", rung wide, settings.block.wide: expected true or false, like", "change"),
     (WIDE, '"settings.epochs" = 4.5', ", rung wide, settings.epochs: expected a whole number, like 4 in the recipe",
      "write 4.0 in the recipe's [settings] if it may have fractions"),
@@ -439,9 +477,15 @@ def paths_of(table: Any) -> Iterator[tuple[Any, ...]]:
 def documents() -> list[tuple[dict[str, Any], type]]:
     config = msgspec.to_builtins(planning.make("sDigits").rungs[-1].config)
     settings: Any = KINDS[config["model"]["recurrence"]["kind"]].settings
+    common = {name: config["optim"][name] for name in OptimConfig.__struct_fields__}
+    needed = {"schedule_free_adamw": {"schedule": "constant"}, "prodigy": {"lr": 1.0, "recurrent_factor": 1.0}}
+    optims: list[Any] = [
+        declaration.settings(**common | {"name": name} | needed.get(name, {}))
+        for name, declaration in OPTIMIZERS.items()
+    ]
     ladder = decoding.load_toml(paths.packaged("ablations") / "lru.toml")
     return [
-        (config, RunConfig[settings]),
+        *((config | {"optim": msgspec.to_builtins(optim)}, RunConfig[settings, type(optim)]) for optim in optims),
         (tomllib.loads(RECIPE), Recipe),
         ({**ladder, "rung": ladder["rung"][-1:], "claim": ladder["claim"][-1:], "speed": ladder["speed"][:1]}, Ladder),
     ]

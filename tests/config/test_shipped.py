@@ -17,7 +17,7 @@ from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Claim, Ladder, load_ladder, named_tasks
 from lrurun.config.planning import Plan, final_runs
 from lrurun.config.recipe import load_recipe
-from lrurun.config.schema import KIND
+from lrurun.config.schema import OPTIMIZER, choice_for
 from lrurun.config.settings import flatten
 from lrurun.config.tuning import tuning_runs
 from lrurun.data.metric import Metric, named
@@ -80,17 +80,17 @@ def declares_what_it_changes(made: Plan) -> None:
     documents = {rung.name: rung for rung in made.ladder.rungs}
 
     def table(rung: str) -> set[str]:
-        scopes = made.ladder.scopes(documents[rung]) if rung else []
-        tables = made.recipe.tables(scopes, made.profile)
+        tables = made.recipe.tables(made.ladder, documents[rung], made.profile) if rung else []
         return {path for one in tables for path, _ in flatten(one.settings)}
 
     for rung in made.rungs[1:]:
-        declared = {*documents[rung.name].change, *documents[rung.name].tunes} | table(rung.name)
+        document = documents[rung.name]
+        declared = {*dict(flatten(document.change)), *document.tunes, *document.resets} | table(rung.name)
         # a rate that the rung before it has for itself alone is not kept
         declared |= {path for path in table(rung.on or "") if path.startswith("optim.")}
         for move in rung.differences:
-            other_kind = KIND in declared and move.path.startswith("model.recurrence.")
-            assert move.path in declared or other_kind, (rung.name, move)
+            other = choice_for(move.path)  # a setting that the new kind, or optimiser, has or lacks
+            assert move.path in declared or other in declared, (rung.name, move)
 
 
 def moves(rung: planning.ResolvedRung) -> dict[str, object]:
@@ -170,6 +170,69 @@ def few_states_are_an_eighth_of_those_of_dlr(made: Plan) -> None:
     named, other = rungs(made), rungs(plan(made.recipe.task, "dlr", profile=made.profile))
     assert fingerprint(named["dlr"].config) == fingerprint(other["dlr"].config)
     assert differences(named["few-states"]) == {"model.state": named["dlr"].config.model.state // 8}
+
+
+TRAINING = {
+    "momentum": ("sgd", {"optim.momentum"}),
+    "adam": ("momentum", {OPTIMIZER}),
+    "decoupled-decay": ("adam", {OPTIMIZER, "optim.weight_decay"}),
+    "no-recurrent-decay": ("decoupled-decay", {"optim.decay_recurrent"}),
+    "recurrent-rate": ("no-recurrent-decay", {"optim.recurrent_factor"}),
+    "warm-up": ("recurrent-rate", {"optim.warmup"}),
+    "cosine": ("warm-up", {"optim.schedule"}),
+    "clipping": ("cosine", {"optim.clip"}),
+    "ema": ("clipping", {"optim.average"}),
+    "lion": ("cosine", {OPTIMIZER}),
+    "muon": ("cosine", {OPTIMIZER}),
+    "schedule-free": ("cosine", {OPTIMIZER, "optim.schedule"}),
+    "adopt": ("cosine", {OPTIMIZER}),
+}
+"""Rung of the ladder training -> its base, and the settings that it changes beside its learning rate."""
+
+
+def one_factor_of_training_changes(made: Plan) -> None:
+    named = rungs(made)
+    assert list(named) == ["sgd", *TRAINING]
+    for name, (base, changes) in TRAINING.items():
+        # with another optimiser, the settings that it alone has change too
+        paths = {move.path for move in named[name].differences if OPTIMIZER not in changes or not choice_for(move.path)}
+        if name == "recurrent-rate" and made.recipe.optim["recurrent_factor"] == 1.0:
+            changes = set()
+        assert (named[name].on, paths - {"optim.lr"}) == (base, changes), name
+
+
+def the_rung_cosine_is_what_the_recipe_trains(made: Plan) -> None:
+    """It shares the runs of the LRU in the ladder ssm, where that trains with this warm-up and schedule."""
+    cosine, lru = rungs(made)["cosine"], rungs(plan(made.recipe.task, "ssm", profile=made.profile))["lru"]
+    optim = lru.training.optim
+    same = (optim.warmup, optim.schedule) == (0.1, "cosine")
+    assert (fingerprint(cosine.training) == fingerprint(lru.training)) == same
+
+
+def each_optimiser_has_seven_rates_around_its_own(made: Plan) -> None:
+    tuned = planning.make(made.recipe.task, ladder="training", profile=made.profile, tune=True)
+    published = {rung.name: rung.lr for rung in made.ladder.rungs}
+    for rung in tuned.rungs:
+        rates, middle = rung.grid["optim.lr"], published[rung.name] or 1e-3
+        if made.profile == "smoke":
+            assert (len(rates), rates[1]) == (2, middle)
+            continue
+        assert (len(rates), rates[3]) == (7, middle), rung.name
+        np.testing.assert_allclose(np.log10(np.array(rates) / middle), np.arange(-3, 4) / 2, atol=0.03)
+        assert len(tuning_runs(tuned, [rung])) == 7 * len(tuned.tuning_seeds)
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_the_ladder_training_is_for_every_recipe_and_profile(task: str) -> None:
+    for profile in (None, *load_recipe(task).profile):
+        made = plan(task, "training", profile=profile)
+        for check in (
+            declares_what_it_changes,
+            one_factor_of_training_changes,
+            the_rung_cosine_is_what_the_recipe_trains,
+            each_optimiser_has_seven_rates_around_its_own,
+        ):
+            check(made)
 
 
 CHECKS: dict[str, list[Callable[[Plan], None]]] = {

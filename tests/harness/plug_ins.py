@@ -1,4 +1,4 @@
-"""Plug-ins for tests: a recurrence with its ladder, a ladder of lrurun's recurrences, and a small task."""
+"""Plug-ins for tests: a recurrence and an optimiser with their ladders, a ladder of lrurun's recurrences, a small task."""
 
 from __future__ import annotations
 
@@ -70,6 +70,45 @@ change = { "model.recurrence.kind" = "diagonal", "model.recurrence.normalize" = 
 name = "averages"
 title = "running averages"
 change = { "model.recurrence.kind" = "averages", "model.recurrence.longest" = 64.0 }
+""".lstrip()
+
+
+SIGNUM = '''
+import msgspec
+import optax
+
+import lrurun
+
+
+@lrurun.optimizer("signum")
+class Signum(lrurun.Optimizer):
+    """The sign of a momentum."""
+
+    on_vector = True
+
+    class Settings(msgspec.Struct):
+        momentum: float = 0.9
+
+    def transformation(self):
+        return optax.chain(optax.trace(self.settings.momentum), optax.scale_by_sign())
+'''.lstrip()
+
+
+OPTIMIZERS_LADDER = """
+name = "signs"
+title = "signs in place of Adam"
+source = "ours"
+load = ["signum.py"]
+
+[[rung]]
+name = "adamw"
+title = "Linear Recurrent Unit"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.normalize" = true }
+
+[[rung]]
+name = "signum"
+title = "signs"
+change = { "optim.name" = "signum", "optim.momentum" = 0.5, "optim.lr" = 0.001 }
 """.lstrip()
 
 

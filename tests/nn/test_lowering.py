@@ -39,7 +39,7 @@ def check(made: planning.Plan, rung: Any) -> None:
     compiled = Compiled(rung.training, execution, spec, metrics=made.task.metrics, sampler=sampler)
     state, live = (
         jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), of)
-        for of in (compiled.vector_shapes, compiled.abstract.evaluated())
+        for of in (compiled.vector_shapes, compiled.abstract_evaluated)
     )
     arguments = steps.dispatch_arguments(compiled, split, 1)
     evaluated = steps.evaluate_arguments(compiled, split)

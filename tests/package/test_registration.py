@@ -7,19 +7,22 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 import lrurun
 from lrurun import plugins
 from lrurun.config import planning, plugin_code, schema
+from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.recurrences import KINDS
 from lrurun.data.tasks import TASKS
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError
 from lrurun.plugins import is_protected
 from tests.harness.machine import Machine
-from tests.harness.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, folder, forget, forgotten
+from tests.harness.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, SIGNUM, folder, forget, forgotten
 
 __all__ = ["folder", "forgotten"]  # fixtures
 
@@ -38,11 +41,14 @@ def test_decorators_work_with_a_name_and_without(folder: Path, decorator: str, a
         "import lrurun\nfrom lrurun.data.synthetic.digits import Digits\n"
         "from lrurun.nn.recurrences.rnn import RNN\n"
         f"@lrurun.recurrence{decorator}\nclass Layer(RNN):\n    {attribute or 'pass'}\n"
+        "from lrurun.training.optimizers.adamw import AdamW\n"
         f"@lrurun.task{decorator}\nclass Data(Digits):\n    {attribute or 'pass'}\n"
+        f"@lrurun.optimizer{decorator}\nclass Steps(AdamW):\n    {attribute or 'pass'}\n"
     )
     plugins.load("x.py")
     assert KINDS[name].load().__name__ == "Layer"
-    assert KINDS[name].kind == TASKS[name].name == name
+    assert OPTIMIZERS[name].load().__name__ == "Steps"
+    assert KINDS[name].kind == TASKS[name].name == OPTIMIZERS[name].name == name
 
 
 def test_the_public_names_are_there() -> None:
@@ -73,6 +79,32 @@ OF_CLASSES = [
     (f"{NAMED}    class Settings:\n        rate: float = 1.0\n",
      "line 3: recurrence 'mine': Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."),
 ]  # fmt: skip
+STEPS = "import lrurun, msgspec\nfrom lrurun.training.optimizers.adamw import AdamW\n"
+MINE = '@lrurun.optimizer("mine")\nclass Mine(AdamW):\n'
+SETTINGS = f"{MINE}    class Settings(msgspec.Struct):\n"
+EVERY = "every [optim] has"
+OF_OPTIMIZERS = [
+    (f"{MINE}    pass\n{MINE}    pass\n", "line 6: optimizer 'mine' is registered already, by x.py", "choose"),
+    ('@lrurun.optimizer("adamw")\nclass Mine(AdamW): pass\n', "line 3: optimizer 'adamw': already part of", "choose"),
+    ('@lrurun.optimizer("a/b")\nclass Mine(AdamW): pass\n', "line 3: optimizer 'a/b': expected a name", "as in optim"),
+    (f"{MINE.replace('(AdamW)', '')}    pass", "line 3: optimizer 'mine': Mine is not a subclass of lrurun.Optimizer",
+     "class Mine(lrurun.Optimizer)"),
+    ("@lrurun.optimizer\nclass Mine(AdamW): pass\n", "line 3: optimizer Mine: has no name", "add one: @lrurun.optim"),
+    (f"{MINE.replace('AdamW', 'lrurun.Optimizer')}    pass\n",
+     "line 3: optimizer 'mine': Mine lacks transformation", "the docstrings of lrurun.Optimizer"),
+    (f"{SETTINGS}        rate: float\n", "line 3: optimizer 'mine': setting rate has no default", "give it one"),
+    (f'{SETTINGS}        rate: float = "x"\n',
+     "line 3: optimizer 'mine': its Settings or their defaults cannot be used: Expected `float`", "use numbers"),
+    (f"{SETTINGS}        rate: nowhere = 1\n".replace("nowhere", "'nowhere'"),
+     "line 3: optimizer 'mine': its Settings or their defaults cannot be used: name 'nowhere' is", "use numbers"),
+    (f"{SETTINGS}        lr: float = 0.1\n        clip: float = 1.0\n        mine: int = 3\n",
+     f"line 3: optimizer 'mine': Settings has lr, clip, which {EVERY}", "leave it out: it is applied to the direction"),
+    (f'{SETTINGS}        name: str = "mine"\n', f"line 3: optimizer 'mine': Settings has name, which {EVERY}", "rename"),
+    (f"{MINE}    from lrurun.config.optimizers.adamw import AdamW as Base\n    class Settings(Base):\n        floor: "
+     "float = 0.0\n", f"line 3: optimizer 'mine': Settings has floor, which {EVERY}", "leave it out"),
+    (f"{MINE}    class Settings:\n        rate: float = 1.0\n",
+     "line 3: optimizer 'mine': Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."),
+]  # fmt: skip
 DIGITS = "import lrurun\nfrom lrurun.data.synthetic.digits import Digits\nlrurun.task(Digits)\n"
 OF_FILES: list[tuple[str | bytes, str, str]] = [
     ("x = (\n", "line 1: not valid Python: '(' was never closed", "correct the line named above"),
@@ -94,17 +126,21 @@ OF_FILES: list[tuple[str | bytes, str, str]] = [
     ("text", "error", "hint"),
     [
         pytest.param(text, error, hint, id=error)
-        for text, error, hint in [*OF_FILES, *((f"{CLASS}{text}", error, hint) for text, error, hint in OF_CLASSES)]
+        for text, error, hint in [
+            *OF_FILES,
+            *((f"{CLASS}{text}", error, hint) for text, error, hint in OF_CLASSES),
+            *((f"{STEPS}{text}", error, hint) for text, error, hint in OF_OPTIMIZERS),
+        ]
     ],
 )
 def test_errors_of_a_plug_in_have_two_lines(machine: Machine, text: str | bytes, error: str, hint: str) -> None:
     (machine.folder / "x.py").write_bytes(text if isinstance(text, bytes) else text.encode())
-    known = set(KINDS), set(TASKS)
+    known = set(KINDS), set(TASKS), set(OPTIMIZERS)
     lines = machine.refused("list", "--load", "x.py").splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(("error: x.py, " if error.startswith("line") else "error: x.py: ") + error)
     assert lines[1].startswith(f"hint: {hint}")
-    assert (set(KINDS), set(TASKS)) == known
+    assert (set(KINDS), set(TASKS), set(OPTIMIZERS)) == known
     assert not {name for name in sys.modules if name.startswith("lrurun_plugin_")}
 
 
@@ -167,6 +203,62 @@ def test_a_class_that_a_program_registers_itself(folder: Path, monkeypatch: pyte
     namespace: dict[str, object] = {"__name__": "nowhere"}
     with pytest.raises(UsageError, match="recurrence 'averages2': its class is not defined in a file"):
         exec(AVERAGES.replace('"averages"', '"averages2"'), namespace)
+
+
+RULES = """
+        beta: float = 0.9
+        sizes: list[int] = []
+
+        @property
+        def rest(self):
+            return 1 - self.beta
+
+        def __post_init__(self):
+            if self.beta > 1 or (self.schedule != "constant" and self.beta == 1):
+                raise ValueError(f"beta = {self.beta} does not fit schedule = {self.schedule}")
+"""
+
+
+def test_the_table_of_an_optimizer_has_its_settings_and_those_of_all(folder: Path) -> None:
+    Path("x.py").write_text(SIGNUM.replace("        momentum: float = 0.9\n", RULES.lstrip("\n")))
+    plugins.load("x.py")
+    type_ = OPTIMIZERS["signum"].settings
+    common = {"name": "signum", "lr": 0.1, "recurrent_factor": 1.0, "weight_decay": 0.0}
+    settings: Any = msgspec.convert(common, type_)
+    assert (settings.beta, settings.sizes, settings.clip, settings.name) == (0.9, [], 0.0, "signum")
+    assert settings.rest == pytest.approx(0.1)
+    # a name that is left out would be another optimiser's
+    assert canonical(settings) == common | {"sizes": []}
+    assert schema.own_settings(schema.OPTIMIZER, "signum") == ("beta", "sizes")
+    assert "optim.sizes" in schema.known_paths()
+    for wrong, message in (
+        ({"beta": 2.0}, "beta = 2.0 does not fit"),
+        ({"beta": 1.0}, "does not fit schedule = cosine"),
+        ({"floor": 0.5}, "floor must not be larger than lr"),
+        ({"name": "adamw"}, "Invalid enum value 'adamw'"),
+        ({"momentum": 0.5}, "unknown field `momentum`"),
+        ({"beta": "x"}, "Expected `float`"),
+    ):
+        with pytest.raises(msgspec.ValidationError, match=message):
+            msgspec.convert(common | wrong, type_)
+    msgspec.convert(common | {"beta": 1.0, "schedule": "constant"}, type_)
+
+
+def test_settings_of_an_optimizer_may_extend_those_of_another(folder: Path) -> None:
+    text = SIGNUM.replace("class Settings(msgspec.Struct)", "class Settings(lrurun.config.optimizers.adamw.AdamW)")
+    Path("x.py").write_text(f"import lrurun.config.optimizers.adamw\n{text}")
+    plugins.load("x.py")
+    assert set(schema.own_settings(schema.OPTIMIZER, "signum")) == {"b1", "b2", "eps", "momentum"}
+
+
+def test_the_list_marks_optimizers_of_plug_ins(machine: Machine) -> None:
+    Path("signum.py").write_text(SIGNUM)
+    *own, mine = machine.json("list", "optimizers", "--load", "signum.py")["optimizers"]
+    assert mine == {"name": "signum", "what": "The sign of a momentum.", "plugin": "signum.py"}
+    assert own[0]["name"] == "adamw"
+    assert own[0]["what"].startswith("Adam with decoupled weight decay")
+    assert not [optimizer for optimizer in own if optimizer["plugin"] or not optimizer["what"]]
+    assert "signum.py" in machine.run("list", "optimizers", "--load", "signum.py").stdout
 
 
 def test_entry_points_of_installed_packages(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

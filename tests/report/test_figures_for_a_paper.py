@@ -175,7 +175,7 @@ def test_fonts_of_pdf_are_embedded_and_svg_needs_none(filled: Machine, tmp_path:
     assert "<text" not in (tmp_path / "a.svg").read_text()
 
 
-INSTANCE_KINDS = ("ladder", "curves", "norms", "speed", "eigenvalues", "slots", "lengths", "items")
+INSTANCE_KINDS = ("ladder", "curves", "rates", "norms", "speed", "eigenvalues", "slots", "lengths", "items")
 
 
 @pytest.mark.slow
@@ -204,4 +204,4 @@ def test_figures_of_the_kept_results(tmp_path: Path, drawing: list[Any], width: 
             for font in fonts.splitlines()[2:]:
                 assert re.search(r"(CID )?(TrueType|Type 1C?)( \(OT\))? +\S+ +yes", font), font
             drawn.add(words[words.index("--kind") + 1])
-    assert drawn >= {"ladder", "curves", "norms", "speed", "eigenvalues", "map", "summary"}
+    assert drawn >= {"ladder", "curves", "rates", "norms", "speed", "eigenvalues", "map", "summary"}

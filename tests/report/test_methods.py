@@ -147,7 +147,8 @@ def test_a_plain_ladder_says_what_its_rows_say(mixed: Machine) -> None:
         "SHA-256 digest of the arrays: 634d8f0f63a4...",
         "1,008 to 1,010 parameters in all.",
         "were 4 (0 to 3) for tanh-rnn, 2 (0 and 3) for linear-rnn, 3 (0 to 2) for diagonal, and 1 (0) for ring-init.",
-        "Each run was trained for 60 steps with AdamW on batches of 32 sequences,",
+        "Each run was trained for 60 steps with AdamW (Loshchilov and Hutter 2019) on batches of 32 sequences, with a "
+        "linear warm-up over the first 10 % of the steps and a cosine decay (Loshchilov and Hutter 2017), ",
         "evaluated on the validation split twice.",
         "Each run was evaluated on the test split once, at the step with the best validation accuracy.",
         "by Welch's t-test of means, two-sided, at a family-wise level of 5 % with Holm's correction for two "

@@ -1,4 +1,4 @@
-"""The schedule against optax's, steps of AdamW against their formula, groups of parameters, states of optimisers."""
+"""Steps of AdamW against their formula, groups of parameters, states of optimisers."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -16,45 +16,11 @@ from lrurun.errors import LrurunError
 from lrurun.nn.network import Model
 from lrurun.training import optimizer
 from lrurun.training.layout import Layout
-from lrurun.training.schedule import learning_rates
 from tests.harness import networks
 
 STANDARD = AdamW(lr=0.02, recurrent_factor=0.25, weight_decay=0.3)
 CONFIG = msgspec.structs.replace(STANDARD, b1=0.8, b2=0.95, eps=1e-6, decay_norm_bias=False)
 RECURRENCE: Any = SimpleNamespace(recurrent_parameters={"A"}, undecayed_parameters={"D"})
-
-
-def test_schedule_ends_and_peak():
-    rates = learning_rates(AdamW(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05), 1000)
-    assert rates.shape == (1000,)
-    assert rates.dtype == np.float32
-    assert rates[0] == np.float32(1e-7)
-    assert rates[100] == np.float32(4e-3) == rates.max()
-    assert np.all(np.diff(rates[:101]) > 0)
-    assert np.all(np.diff(rates[100:]) < 0)
-    assert 1e-7 < rates[-1] < 1e-5
-
-
-def test_a_constant_schedule_is_the_peak_after_the_warm_up():
-    config = AdamW(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=0.1, schedule="constant")
-    rates = learning_rates(config, 100)
-    cosine = learning_rates(msgspec.structs.replace(config, schedule="cosine"), 100)
-    np.testing.assert_array_equal(rates[:11], cosine[:11])
-    assert set(rates[10:]) == {np.float32(4e-3)}
-    assert set(learning_rates(msgspec.structs.replace(config, warmup=0.0), 3)) == {np.float32(4e-3)}
-
-
-@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("steps", [1, 7, 300])
-def test_schedule_against_optax(warmup, steps):
-    config = AdamW(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=warmup, floor=1e-5)
-    warm = round(warmup * steps)
-    falling = optax.cosine_decay_schedule(config.lr, steps - warm, alpha=config.floor / config.lr)
-    schedule = falling
-    if warm:
-        schedule = optax.join_schedules([optax.linear_schedule(config.floor, config.lr, warm), falling], [warm])
-    wanted = schedule(jnp.arange(steps))
-    np.testing.assert_allclose(learning_rates(config, steps), wanted, rtol=1e-4, atol=1e-9)
 
 
 def test_steps_against_numpy():

@@ -115,6 +115,18 @@ def test_rows_are_in_the_order_of_the_devices() -> None:
             "--set train.batch: each device of a run needs an equal part of each batch, found train.batch = 50, "
             "execution.devices = 3; execution.devices = 2 divides the batch, or choose a multiple of 3 for train.batch",
         ),
+        (
+            ["train.batch=32", "execution.devices=4", "optim.accumulate=16"],
+            "--set optim.accumulate: each device of a run needs an equal part of each part of a batch, found "
+            "train.batch = 32, optim.accumulate = 16, execution.devices = 4; execution.devices = 2 divides the part, "
+            "or choose a multiple of 64 for train.batch",
+        ),
+        (["optim.accumulate=0"], "--set optim.accumulate: expected a whole number >= 1, found 0; "),
+        (
+            ["optim.accumulate=12", "train.batch=50"],
+            "recipes/sDigits.toml: optim.accumulate divides a batch into equal parts, found train.batch = 50, "
+            "optim.accumulate = 12; ",
+        ),
         (["execution.devices=0"], "--set execution.devices: expected a whole number >= 1, found 0; "),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from lrurun.config import planning
+from lrurun.config.schedules import learning_rates
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import UsageError
@@ -18,7 +19,6 @@ from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.feed import Batches, label_type
 from lrurun.training.loop import train
-from lrurun.training.schedule import learning_rates
 from tests.harness.machine import FINISHED_LADDER, Machine
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
 

@@ -21,7 +21,7 @@ from lrurun.data.metric import Metric
 from lrurun.data.task import Data
 from lrurun.nn.network import Model
 from lrurun.training import COMPILED_KEPT
-from lrurun.training.compiled import Compiled, TrainState, compiled_for
+from lrurun.training.compiled import Compiled, compiled_for
 from lrurun.training.events import Ended
 from lrurun.training.loop import train
 from lrurun.training.objective import own_sum
@@ -113,7 +113,7 @@ def functions(run: RunConfig, data: Data) -> list[Any]:
         np.int32(1),
         (split.inputs, split.labels, split.lengths),
     )
-    evaluated = jax.tree.map(with_members, jax.eval_shape(TrainState.evaluated, compiled.abstract))
+    evaluated = jax.tree.map(with_members, compiled.abstract_evaluated)
     assert split.lengths is not None
     evaluation = compiled.outputs.lower(
         evaluated, split.inputs[:batch], split.labels[:batch], split.lengths[:batch], np.ones(batch, np.bool_)

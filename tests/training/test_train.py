@@ -23,6 +23,7 @@ from msgspec import structs
 
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.schedules import learning_rates
 from lrurun.config.schema import Execution, RunConfig, decode
 from lrurun.data.metric import Accuracy
 from lrurun.data.on_device import stream
@@ -34,7 +35,6 @@ from lrurun.training.evaluation import evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.loop import train, train_together
 from lrurun.training.optimizers.adamw import AdamW
-from lrurun.training.schedule import learning_rates
 from tests.harness.toy import EXECUTION, assert_same, config, data, history, leaves
 
 __all__ = ["data"]  # a fixture
@@ -281,7 +281,10 @@ def test_a_worse_model_later_does_not_replace_the_best(data: Data) -> None:
     ends: Any = (list(train(config(lr=0.5, seed=seed), EXECUTION, data))[-1] for seed in range(1, 9))
     ended = next(end for end in ends if end.snapshot.best_step < 23)
     compiled = compiled_for(config(), EXECUTION, data)
-    both = (compiled.on_device([of]) for of in (ended.snapshot.best, ended.snapshot.live.evaluated()))
+    both = (
+        compiled.on_device([of])
+        for of in (ended.snapshot.best, compiled.evaluated(compiled.vectors(ended.snapshot.live)))
+    )
     again, last = (evaluate(compiled, of, data.test, 8, data.metrics)[0].scores for of in both)
     assert ended.result["test/accuracy"] == again["accuracy"]
     assert last["loss"] != again["loss"]
@@ -354,7 +357,7 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
     run = config()
     compiled = compiled_for(run, EXECUTION, data)
     [live] = compiled.on_host(compiled.init(run.model, np.zeros(1, np.uint32)))
-    best = compiled.on_device([live.evaluated()])
+    best = compiled.on_device([compiled.evaluated(compiled.vectors(live))])
     values = [evaluate(compiled, best, data.validation, batch, data.metrics)[0].scores for batch in (8, 21)]
     model = compiled.model
     split = data.validation
@@ -387,7 +390,7 @@ def test_states_of_the_host_are_those_of_the_device(data: Data, monkeypatch: pyt
         assert jax.tree.structure(vectors) == jax.tree.structure(state)
         jax.tree.map(np.testing.assert_array_equal, vectors, state)
         evaluated = compiled.evaluated_on_host(states)[number]
-        jax.tree.map(np.testing.assert_array_equal, evaluated, named.evaluated())
+        jax.tree.map(np.testing.assert_array_equal, evaluated, compiled.evaluated(state))
 
 
 def test_parts_of_an_optimiser_that_are_dictionaries_stay_what_they_are(

@@ -72,6 +72,7 @@ def show(
         _print_measured(document, rungs)
     _print_rest(request, progress, document)
     if console.verbosity() > 0:
+        _print_trainings(plan, rungs)
         _print_groups(places, plan, rungs)
     return code
 
@@ -276,6 +277,28 @@ def _changes(row: PlannedRung, plan: planning.Plan) -> list[str]:
     return changes + [f"code = {change.source}" for change in row.moves if change.path.startswith("code.")]
 
 
+def _print_trainings(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
+    """How rungs are trained, in words, with the learning rates of all steps as a curve. Rungs that differ in nothing
+    but their peak are together."""
+    if plan.kind == "program":  # whose training is not known
+        return
+    from lrurun.config import training_wording as wording
+    from lrurun.config.schedules import learning_rates
+    from lrurun.report.tables import sparkline
+
+    trainings: dict[tuple[str, str], list[str]] = {}
+    for rung in rungs:
+        optim, train = rung.training.optim, rung.training.train
+        rates = learning_rates(optim, train.steps) / optim.lr
+        levels = sparkline.BLOCKS if console.can_show(sparkline.BLOCKS) else sparkline.ASCII
+        curve = sparkline.draw(rates.tolist(), min(console.width(), 100) - 2, levels, low=0.0)
+        trainings.setdefault((wording.training(optim, train, console.setting), curve), []).append(rung.name)
+    for (text, curve), names in trainings.items():
+        which = "all rungs" if len(names) == len(rungs) > 1 else ", ".join(names)
+        console.paragraph(f"Training of {which}: {text}.")
+        console.write(f"  {curve}\n")
+
+
 def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
     """The number of parameters, with the group and learning rate of each.
 
@@ -283,6 +306,7 @@ def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.
     """
     if plan.kind == "program":  # whose parameters are not known
         return
+    from lrurun.config.training_wording import estimates_rate
     from lrurun.data import task_data
     from lrurun.nn.network import Model
     from lrurun.training import optimizer
@@ -299,7 +323,8 @@ def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.
             for path, shape, group in optimizer.listing(optim, model.recurrence, params)
         ]
         title = f"{rung.name}: {model.count(params):,} parameters"
-        table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=title)
+        peak = "peak factor of the learning rate" if estimates_rate(optim) else "peak learning rate"
+        table.show_text(["parameter", "shape", "group", peak], rows, title=title)
 
 
 def _show_sweep(points: Sequence[Point], documents: Sequence[PlanDocument], *, json: bool) -> int:

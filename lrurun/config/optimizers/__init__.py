@@ -14,7 +14,17 @@ from lrurun.plugins import Registry
 
 __all__ = ["OPTIMIZERS", "Declaration", "OptimConfig"]
 
-_MODULES = {"adamw": "adamw"}
+_MODULES = {
+    "adamw": "adamw",
+    "adam": "adamw",
+    "sgd": "sgd",
+    "lion": "lion",
+    "muon": "muon",
+    "adopt": "adopt",
+    "schedule_free_adamw": "schedule_free",
+    "prodigy": "prodigy",
+    "lamb": "lamb",
+}
 """The value of `optim.name` and the module that declares it."""
 
 

@@ -40,15 +40,17 @@ class OptimConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     warmup: Annotated[float, Meta(ge=0, lt=1)] = WARMUP
     """Fraction of the steps during which the learning rate rises."""
     warmup_steps: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    """The number of these steps, in place of the fraction."""
+    """The number of these steps, in place of the fraction; 0: the first step has the learning rate itself."""
     schedule: Literal["cosine", "constant", "linear", "wsd", "inverse-sqrt"] = "cosine"
     """After the warm-up: a half cosine or a line down to `floor`; the learning rate itself; "wsd" (warm-up, stable,
     decay): the learning rate, then over the last `cooldown` a line down to `floor`; "inverse-sqrt": the learning rate
-    times the root of the warm-up's steps over the step, at least `floor`."""
+    times the root of the warm-up's steps, at least one, over the step, and at least `floor`. See
+    `lrurun.config.schedules`."""
     cooldown: Annotated[float, Meta(gt=0, le=1)] = COOLDOWN
     """For schedule = "wsd": the last fraction of the steps, in which the learning rate falls."""
     floor: Annotated[float, Meta(ge=0, le=1)] = 1e-7
-    """The learning rate at the first step of a warm-up, and after the last step of a schedule that falls."""
+    """The learning rate at the first step of a warm-up, and after the last step of a schedule that falls to it; of
+    "inverse-sqrt", the lowest one."""
     clip: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     """The largest norm of a gradient, which is scaled down to it; 0: none."""
     clip_by: Literal["global-norm", "block-rms"] = "global-norm"
@@ -91,6 +93,17 @@ class Declaration(Struct, frozen=True, kw_only=True):
     """Its field `name` takes this name alone."""
     implementation: str | type
     """The class, as "module:Class", which is imported on use; or the class itself, for plug-ins."""
+    title: str = ""
+    """What texts call it, as "AdamW"; without one, its name."""
+    source: str = ""
+    """The papers that it is from, as "Loshchilov and Hutter 2019"."""
+    estimates_rate: bool = False
+    """Whether it estimates a learning rate, which that of the schedule multiplies."""
+    is_decay_in_gradient: bool = False
+    """As `decay_in_gradient` of its class, for texts."""
+    variants: dict[str, dict[str, Any]] = {}
+    """Name -> settings that are not the default, for the conformance checks: one for each other form. Without variants,
+    they are derived from the settings."""
 
     def load(self) -> Any:
         """The class, a subclass of `lrurun.training.optimizers.Optimizer`. This imports jax."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
-import msgspec
-from msgspec import Struct
-
 from lrurun import plugins
+from lrurun.config import plugin_settings
 from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
 from lrurun.errors import UsageError
 
@@ -47,40 +44,19 @@ def _register(name: str, cls: C) -> C:
 
 
 def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
-    """The type of the settings of a kind: the fields of its `Settings`, with its tag, frozen and strict."""
-    declared = getattr(cls, "Settings", None)
-    if declared is None:
-        bases: tuple[type, ...] = (RecurrenceSettings,)
-    elif isinstance(declared, type) and issubclass(declared, Struct):
-        bases = (declared,) if issubclass(declared, RecurrenceSettings) else (declared, RecurrenceSettings)
-    else:
-        raise UsageError(
-            f"recurrence {name!r}: Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."
-        )
-    if declared is not None and "kind" in declared.__struct_fields__:
+    """The type of the settings of a kind: the fields of its `Settings`, with its tag."""
+    bases = plugin_settings.declared_bases("recurrence", name, cls, RecurrenceSettings)
+    if "kind" in bases[0].__struct_fields__:
         raise UsageError(f"recurrence {name!r}: Settings has a field 'kind', which is the name itself", "rename it")
-    try:
-        settings: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
-            f"{cls.__name__}Settings",
-            [],
-            bases=bases,
-            module=cls.__module__,
-            namespace={"__doc__": inspect.getdoc(cls) or "", **(_causal_fits(name, bases) if cls.causal_only else {})},
-            frozen=True,
-            kw_only=True,
-            forbid_unknown_fields=True,
-            tag_field="kind",
-            tag=name,
-        )
-        for field in msgspec.structs.fields(settings):
-            if field.required:
-                raise UsageError(f"recurrence {name!r}: setting {field.name} has no default", "give it one")
-        msgspec.convert(msgspec.to_builtins(settings()), settings, strict=True)
-    except (TypeError, NameError, ValueError, msgspec.MsgspecError) as error:
-        raise UsageError(
-            f"recurrence {name!r}: its Settings or their defaults cannot be used: {error}",
-            "use numbers, strings, booleans and lists, with defaults of the same type",
-        ) from None
+    settings: type[RecurrenceSettings] = plugin_settings.settings_of(
+        "recurrence",
+        name,
+        cls,
+        bases,
+        namespace=_causal_fits(name, bases) if cls.causal_only else {},
+        tag_field="kind",
+        tag=name,
+    )
     return settings
 
 

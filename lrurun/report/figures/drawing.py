@@ -16,7 +16,7 @@ from lrurun.config.sweeps import in_words
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
 from lrurun.judging import rung_runs, statistics
 from lrurun.judging.scores import curves_of, declared, form_of, of_task
-from lrurun.report.figures import curves, figures, task_map
+from lrurun.report.figures import curves, figures, rates, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, Scale, floats, suited
 from lrurun.report.tables import (
     all_tasks,
@@ -597,6 +597,37 @@ def _no_curves(subject: str, *, of_import: bool) -> NotFoundError:
     return NotFoundError(
         f"{subject}: has no curves yet, so there is nothing to draw", "lrurun status shows its progress"
     )
+
+
+def ladder_rates(plan: planning.Plan, instance: Instance, runs: Sequence[Run], key: str, command: str) -> Figure:
+    """The learning rates of every rung, of its runs with their present settings, finished or not.
+
+    Args:
+        key: of the instance.
+        command: what trains it, for messages.
+    """
+    by_rung: dict[str, list[Run]] = {rung.name: [] for rung in plan.rungs}
+    for run in runs:
+        for membership in run.memberships:
+            if (membership.ladder_key, membership.stage) == (key, "train") and run.excluded is None:
+                by_rung[membership.rung].append(run)
+    if not (drawn := rates.lines(by_rung, curves.names_of(runs))):
+        raise NotFoundError(
+            f"ladder {plan.ladder.name}: no run has begun, so there is nothing to draw",
+            f"run: {command}; lrurun plan with -v describes the schedules of a ladder",
+        )
+    return rates.figure(drawn, title=instance.title(plan.ladder.title))
+
+
+def run_rates(runs: Sequence[Run], instances: str) -> Figure:
+    """The learning rates of single runs of these `instances`."""
+    several = len({run.memberships[0].instance for run in runs if run.memberships}) > 1
+    by_rung: dict[str, list[Run]] = {}
+    for run in runs:
+        first = run.memberships[0] if run.memberships else None
+        name = run.task if first is None else first.rung + (" (tune)" if first.stage == "tune" else "")
+        by_rung.setdefault(f"{first.instance}: {name}" if first and several else name, []).append(run)
+    return rates.figure(rates.lines(by_rung, curves.names_of(runs)), title=_heading(runs, instances))
 
 
 def ladder_norms(

@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lrurun.config import training_wording as wording
 from lrurun.config.recipe import Range
 from lrurun.config.resolve import RATE, RateSource
+from lrurun.config.schema import RunConfig
 from lrurun.report.methods.evidence import Evidence
 from lrurun.report.methods.wording import (
     Sentence,
@@ -81,10 +83,15 @@ def _rates(evidence: Evidence) -> Iterator[Sentence]:
 def _given_rates(evidence: Evidence) -> Iterator[Sentence]:
     """Sentences on learning rates that were not chosen in these runs, one for each source."""
     rows = {row.rung: row for row in evidence.report.rows if row.rung in evidence.rungs}
+    estimated = {
+        rung
+        for rung, (run, *_) in evidence.by_rung(evidence.results).items()
+        if isinstance(run.config, RunConfig) and wording.estimates_rate(run.config.optim)
+    }
     tuned = {rung for rung, row in rows.items() if row.rate_source is not None and row.rate_source.kind == "tuned"}
     sources: dict[tuple[str, str], dict[str, float]] = {}
     for rung, row in rows.items():
-        if rung in tuned or row.rate_source is None or row.learning_rate is None:
+        if rung in tuned | estimated or row.rate_source is None or row.learning_rate is None:
             continue
         sources.setdefault((row.rate_source.kind, _reason(row.rate_source)), {})[rung] = row.learning_rate
     for (kind, reason), rates in sources.items():
@@ -262,23 +269,72 @@ def _budget(evidence: Evidence) -> Iterator[Sentence]:
     evaluations = sorted(
         {math.ceil(evidence.setting(r, "train.steps") / evidence.setting(r, "train.eval_every")) for r in runs}
     )
-    text = f"Each run was trained for {spanned(steps)} {'step' if steps == [1] else 'steps'} with AdamW on batches of "
-    text += f"{spanned(batch)} {'sequence' if batch == [1] else 'sequences'}"
-    warmup, schedule = evidence.settings("optim.warmup"), evidence.settings("optim.schedule")
-    if len(warmup) == len(schedule) == 1:
-        rise = f"a linear warm-up over the first {decimal(100 * warmup[0])}\xa0% of the steps" if warmup[0] else ""
-        fall = "a cosine decay" if schedule[0] == "cosine" else "a constant rate"
-        text += f", with {' and '.join(filter(None, [rise, fall]))}"
-    decay, factor = evidence.settings("optim.weight_decay"), evidence.settings("optim.recurrent_factor")
-    decays = bool(decay and max(decay))
-    text += f", {f'a weight decay of {spanned(decay)}' if decays else 'no weight decay'}"
-    if factor and factor != [1]:
-        text += f" (recurrent parameters: {spanned(factor)} times the learning rate{', no decay' if decays else ''})"
-    facts = {"steps": steps, "batch": batch, "eval_every": every, "evaluations": evaluations, "weight_decay": decay}
+    by_rung = _trainings(evidence)
+    common = {about: by_rung[0] for about, by_rung in _by_aspect(by_rung).items() if len(set(by_rung)) == 1}
+    text = f"Each run was trained for {spanned(steps)} {'step' if steps == [1] else 'steps'}"
+    text += f" with {common['optimizer']}" if "optimizer" in common else ""
+    text += f" on batches of {spanned(batch)} {'sequence' if batch == [1] else 'sequences'}"
+    text += f", with {common['schedule']}" if "schedule" in common else ""
+    text += "".join(f", {common[about]}" for about in ("decay", "clipping", "accumulation") if common.get(about))
+    facts = {"steps": steps, "batch": batch, "eval_every": every, "evaluations": evaluations}
+    facts |= {name: evidence.settings(f"optim.{name}") for name in _FACTS}
     often = times(evaluations[0]) if len(evaluations) == 1 else f"{spanned(evaluations)} times"
     text += f", and evaluated on the validation split {often}"
-    facts |= {"warmup": warmup, "schedule": schedule, "recurrent_factor": factor}
     yield Sentence(about="budget", text=f"{text}.", facts=facts)
+    if common.get("average"):
+        text = f"{capital(common['average'])} was evaluated and kept in place of the parameters that were trained."
+        yield Sentence(about="average", text=text, facts={"average": evidence.settings("optim.average")})
+    for about, noun in _ASPECTS.items():
+        if about not in common:
+            texts = {rung: phrases[about] for rung, phrases in by_rung.items()}
+            yield Sentence(about=about, text=f"{noun}: {_for_rungs(texts)}.", facts={"by_rung": texts})
+
+
+_FACTS = (
+    *("name", "warmup", "warmup_steps", "schedule", "cooldown", "floor", "weight_decay", "recurrent_factor"),
+    *("decay_recurrent", "decay_norm_bias", "clip", "clip_by", "accumulate", "average", "average_decay"),
+)
+"""The settings of `optim` that sentences state, beside the learning rate."""
+_ASPECTS = {
+    "optimizer": "Optimisers",
+    "schedule": "Schedules of the learning rate",
+    "decay": "Weight decay",
+    "clipping": "Clipping of gradients",
+    "accumulation": "Accumulation of gradients",
+    "average": "Averages, which were evaluated and kept in place of the parameters that were trained",
+}
+"""What rungs may differ in -> what a sentence on it is about."""
+
+
+def _trainings(evidence: Evidence) -> dict[str, dict[str, str]]:
+    """Rung -> how its runs were trained, in phrases, which are empty where there is nothing to say."""
+    trainings: dict[str, dict[str, str]] = {}
+    for rung, (run, *_) in evidence.by_rung(evidence.results).items():
+        if isinstance(run.config, RunConfig):
+            optim = run.config.optim
+            groups = wording.exceptions(optim, value_text)
+            trainings[rung] = {
+                "optimizer": wording.optimizer(optim, value_text, every=False),
+                "schedule": wording.schedule(optim, value_text),
+                "decay": wording.decay(optim, value_text) + (f" ({groups})" if groups else ""),
+                "clipping": wording.clipping(optim, value_text, source=True),
+                "accumulation": wording.accumulation(optim),
+                "average": wording.average(optim, value_text),
+            }
+    return trainings
+
+
+def _by_aspect(trainings: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+    """What rungs may differ in -> the phrases of all rungs."""
+    return {about: [phrases[about] for phrases in trainings.values()] for about in _ASPECTS}
+
+
+def _for_rungs(texts: Mapping[str, str]) -> str:
+    """Texts that may have commas, each once with its rungs, for example "for a and b, x; for others, none"."""
+    groups = grouped(texts)
+    none = groups.pop("", None)
+    parts = [f"for {listed(names)}, {text}" for text, names in groups.items()]
+    return "; ".join([*parts, *(["for others, none"] if none else [])])
 
 
 # Selection

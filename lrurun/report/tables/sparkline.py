@@ -12,11 +12,15 @@ ASCII = "_.:-=+*#"
 NOT_FINITE = "!"
 
 
-def draw(values: Sequence[float], width: int, levels: str = BLOCKS) -> str:
-    """`values` from left to right in at most `width` characters; where one stands for several, it is their mean."""
+def draw(values: Sequence[float], width: int, levels: str = BLOCKS, *, low: float | None = None) -> str:
+    """`values` from left to right in at most `width` characters; where one stands for several, it is their mean.
+
+    Args:
+        low: the value of the lowest level; None for the smallest of the means.
+    """
     means = averages(values, width)
     finite = [mean for mean in means if math.isfinite(mean)]
-    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    low, high = min(finite, default=0.0) if low is None else low, max(finite, default=0.0)
     return "".join(_level(mean, low, high, levels) if math.isfinite(mean) else NOT_FINITE for mean in means)
 
 

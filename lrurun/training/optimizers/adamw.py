@@ -15,3 +15,9 @@ class AdamW(Optimizer):
     def transformation(self) -> optax.GradientTransformation:
         settings = self.settings
         return optax.scale_by_adam(b1=settings.b1, b2=settings.b2, eps=settings.eps)
+
+
+class Adam(AdamW):
+    """Adam with an L2 penalty (Kingma and Ba 2015, algorithm 1)."""
+
+    decay_in_gradient = True

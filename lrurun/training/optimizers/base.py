@@ -9,6 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import optax
 
+from lrurun.config.fingerprint import RATES
+
 Tree = Any
 """Nested dictionaries of arrays, one for each parameter; or one vector of all, see `Optimizer.on_vector`."""
 
@@ -20,6 +22,22 @@ class Groups(NamedTuple):
     """(tree, parameters) -> the tree, and for each parameter that decays weight_decay times the parameter."""
     scale: Callable[[Tree, jax.Array], Tree]
     """(tree, rate) -> the tree times the rate, and in the recurrent group times recurrent_factor."""
+
+
+class WithoutRates:
+    """A table `[optim]` that an optimiser reads: learning rates are data of compiled functions, which runs share."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError for settings of learning rates."""
+        if name in ("lr", *RATES):
+            raise AttributeError(
+                f"optim.{name} is not known to an optimiser: runs with other rates share what is compiled. "
+                "A direction has no learning rate; `update` has that of the step as an argument"
+            )
+        return getattr(self._table, name)
 
 
 class Optimizer(ABC):
@@ -37,8 +55,8 @@ class Optimizer(ABC):
     them (decoupled decay, Loshchilov and Hutter 2019)."""
 
     def __init__(self, settings: Any) -> None:
-        self.settings = settings
-        """The table `[optim]` of the run."""
+        self.settings = WithoutRates(settings)
+        """The table `[optim]` of the run, without what decides about the learning rates of steps alone."""
 
     @abstractmethod
     def transformation(self) -> optax.GradientTransformation:

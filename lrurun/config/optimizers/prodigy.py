@@ -1,0 +1,51 @@
+"""Prodigy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from lrurun.config.optimizers.base import Average, Declaration, Epsilon, OptimConfig
+
+
+class Prodigy(OptimConfig, frozen=True, kw_only=True):
+    """Adam with a learning rate that it estimates from the distance to the initial parameters (Mishchenko and Defazio
+    2023, algorithm 4). The schedule multiplies the estimate, so `lr` is 1. Defaults of optax."""
+
+    name: Literal["prodigy"]
+    b1: Average = 0.9
+    b2: Average = 0.999
+    beta3: Average | None = None
+    """The share of the sums for the estimate that each step keeps; without a value, the root of b2."""
+    eps: Epsilon = 1e-8
+    estim_lr0: Annotated[float, Meta(gt=0, le=1)] = 1e-6
+    """The first estimate, which must be too small: it never falls."""
+    estim_lr_coef: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
+    """A factor of the estimates."""
+    safeguard_warmup: bool = False
+    """Whether the learning rates of the schedule are left out of the estimate's denominator, for long warm-ups."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lr != 1:
+            raise ValueError(
+                f"prodigy estimates its learning rate, which lr multiplies: it needs lr = 1, found lr = {self.lr}"
+            )
+        if self.recurrent_factor != 1:
+            raise ValueError(
+                "prodigy estimates one learning rate for all parameters: it needs"
+                f" recurrent_factor = 1, found recurrent_factor = {self.recurrent_factor}"
+            )
+
+
+DECLARATIONS = [
+    Declaration(
+        name="prodigy",
+        settings=Prodigy,
+        implementation="lrurun.training.optimizers.prodigy:Prodigy",
+        title="Prodigy",
+        source="Mishchenko and Defazio 2023",
+        estimates_rate=True,
+    )
+]

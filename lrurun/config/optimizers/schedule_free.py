@@ -1,0 +1,46 @@
+"""Schedule-free AdamW."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from lrurun.config.optimizers.base import Average, Declaration, Epsilon, OptimConfig
+
+
+class ScheduleFreeAdamW(OptimConfig, frozen=True, kw_only=True):
+    """AdamW whose momentum is an interpolation with an average of all iterates, which is evaluated (Defazio et al.
+    2024, algorithm 1), in place of a rate that falls. Defaults of that paper and of optax."""
+
+    name: Literal["schedule_free_adamw"]
+    b1: Annotated[float, Meta(gt=0, lt=1)] = 0.9
+    """The share of the average x in y = b1 x + (1 - b1) z, at which gradients are taken."""
+    b2: Average = 0.999
+    eps: Epsilon = 1e-8
+    weight_lr_power: Annotated[float, Meta(ge=0, le=10)] = 2.0
+    """A step's weight in the average is the largest learning rate until then to this power."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.schedule != "constant":
+            raise ValueError(
+                "schedule_free_adamw averages in place of a falling learning rate: it needs"
+                f' schedule = "constant", found schedule = "{self.schedule}"'
+            )
+        if self.average != "none":
+            raise ValueError(
+                "schedule_free_adamw evaluates an average of its own: it needs"
+                f' average = "none", found average = "{self.average}"'
+            )
+
+
+DECLARATIONS = [
+    Declaration(
+        name="schedule_free_adamw",
+        settings=ScheduleFreeAdamW,
+        implementation="lrurun.training.optimizers.schedule_free:ScheduleFreeAdamW",
+        title="schedule-free AdamW",
+        source="Defazio et al. 2024",
+    )
+]
