@@ -155,9 +155,8 @@ def _failure(what: str, findings: Sequence[CheckResult]) -> LrurunError:
             f"check ladder: {where} fails on {', '.join(on[:_NAMED])}{more}",
             'the table above shows why; a ladder for some recipes names them: recipes = ["NAME", ...]',
         )
-    error_type = {name: LrurunError for name in ("recurrence", "optimizer", "program")} | {"study": ChecksFailed}.get(
-        what, UsageError
-    )
+    of_code = dict.fromkeys(("recurrence", "optimizer", "program"), LrurunError)
+    error_type = {**of_code, "study": ChecksFailed}.get(what, UsageError)
     return error_type(
         f"check {what}: {len(bad)} of {len(findings)} checks failed: {where}", "the table above shows which"
     )

@@ -89,8 +89,6 @@ SCHEDULES: Mapping[str, Schedule] = {
         ("a constant rate", "a linear decay over the last {last}"),
         "Hu et al. 2024; Hägele et al. 2024",
     ),
-    "inverse-sqrt": Schedule(
-        _inverse_sqrt, ("a decay with the inverse square root of the step",), "Vaswani et al. 2017"
-    ),
+    "inverse-sqrt": Schedule(_inverse_sqrt, ("an inverse square-root decay",), "Vaswani et al. 2017"),
 }
 """The value of `optim.schedule` -> the schedule."""

@@ -218,7 +218,8 @@ def _key(path: str) -> str:
 def _document(run: Run, config: RunConfig[Any, Any]) -> str:
     memberships = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
     table = msgspec.to_builtins(config)
-    changes = dict(flatten({name: table[name] for name in ("model", "optim", "train")}))
+    flat = flatten({name: table[name] for name in ("model", "optim", "train")})
+    changes = {path: value for path, value in flat if value is not None}  # a default, which TOML cannot express
     task = tasks.get(config.task, config.data)
     if task.spec(tasks.options_of(task, config.data)).output.at == "positions":
         del changes["model.pooling"]  # such outputs have none, and a document must not set it

@@ -17,7 +17,7 @@ from tests.harness.plug_ins import forgotten
 __all__ = ["forgotten"]  # a fixture
 
 
-@pytest.mark.parametrize("what", ["task", "ladder", "recipe", "program"])
+@pytest.mark.parametrize("what", ["optimizer", "task", "ladder", "recipe", "program"])
 def test_what_is_written_passes_its_check(what: str, machine: Machine) -> None:
     done = machine.run("new", what, "my-own")
     assert done.stdout == "".join(f"wrote my-own{suffix}\n" for suffix in FILES[what])
@@ -28,12 +28,12 @@ def test_what_is_written_passes_its_check(what: str, machine: Machine) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["recurrence", "program"])
+@pytest.mark.parametrize("what", ["recurrence", "optimizer", "program"])
 def test_the_commands_that_it_names_work(what: str, machine: Machine) -> None:
     machine.run("new", what, "none")
     first, then = (shlex.split(command.format("none")) for command in NEXT[what])
     machine.run(*first)
-    few = "--seeds 1 --set train.steps=9" if what == "recurrence" else "--rung linear --set settings.epochs=2"
+    few = "--seeds 1 --set train.steps=9" if what != "program" else "--rung linear --set settings.epochs=2"
     machine.run(*then, *few.split())
 
 
@@ -103,6 +103,8 @@ def test_the_commands_of_its_readme_import_the_runs(kind: str, machine: Machine)
             "new recurrence: lrurun has 'dense' already\nhint: choose another name, as in my-dense",
         ),
         ("recurrence lru", 2, "lrurun has 'lru' already"),
+        ("optimizer adamw", 2, "new optimizer: lrurun has 'adamw' already"),
+        ("optimizer lru", 2, "lrurun has 'lru' already"),
         ("task listops", 2, "new task: lrurun has 'listops' already"),
         ("ladder lru", 2, "new ladder: lrurun has 'lru' already"),
         ("recipe sDigits", 2, "new recipe: lrurun has 'sDigits' already"),

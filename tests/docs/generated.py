@@ -23,7 +23,7 @@ from unittest import mock
 
 import msgspec
 
-from tests.docs import kept, table, task_map
+from tests.docs import kept, schedules, table, task_map
 
 if TYPE_CHECKING:
     from lrurun.report import papers
@@ -368,6 +368,7 @@ def recorded_part(name: str, *beginnings: str) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "ladders": ladders,
+    "schedules": schedules.schedules,
     "tasks": tasks,
     "schema": schema,
     "layers": layers,
@@ -463,6 +464,7 @@ def write() -> None:
         path.write_text(page(path))
     for path, picture in task_map.shown()["pictures"].items():
         path.write_text(picture)
+    schedules.PICTURE.write_text(schedules.picture())
 
 
 if __name__ == "__main__":

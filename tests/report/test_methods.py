@@ -360,3 +360,105 @@ def test_every_kept_ladder() -> None:
         assert len(names) > 40
         for name in names:
             check(machine, name)
+
+
+TRAININGS = """\
+name = "trainings"
+title = "Ways to train"
+source = "ours"
+
+[[rung]]
+name = "usual"
+title = "AdamW"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.r_min" = 0.5, "model.recurrence.r_max" = 0.9 }
+
+[[rung]]
+name = "same"
+title = "another radius"
+change = { "model.recurrence.r_max" = 0.8 }
+"""
+FURTHER = """
+[[rung]]
+name = "sgd"
+title = "SGD"
+on = "usual"
+change = { "optim.name" = "sgd", "optim.momentum" = 0.9, "optim.recurrent_factor" = 1.0 }
+
+[[rung]]
+name = "clipped"
+title = "clipped"
+on = "usual"
+change = { "optim.clip" = 1.0, "optim.schedule" = "wsd", "optim.warmup_steps" = 3, "optim.decay_recurrent" = true }
+
+[[rung]]
+name = "averaged"
+title = "averaged, with small batches"
+on = "usual"
+change = { "optim.average" = "ema", "optim.average_decay" = 0.99, "optim.accumulate" = 2, "optim.floor" = 0.001 }
+"""
+
+
+def trained(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, ladder: str, rungs: str, sets: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The methods of a ladder."""
+    monkeypatch.chdir(machine.folder)
+    (machine.folder / "trainings.toml").write_text(ladder)
+    scores = {rung: [0.5, 0.6] for rung in rungs.split()}
+    fill(machine.ledger, "npDigits", scores, ladder="trainings.toml", profile="smoke", sets=sets or {})
+    options = [word for path, value in (sets or {}).items() for word in ("--set", f"{path}={json.dumps(value)}")]
+    made = machine.json("report", "npDigits", "--profile", "smoke", "--ladder", "trainings.toml", *options, "--methods")
+    is_english(made["text"])
+    return made
+
+
+def sentences(made: dict[str, Any], *about: str) -> list[str]:
+    return [one["text"].replace("\xa0", " ") for one in made["sentences"] if one["about"] in about]
+
+
+TRAINING = ("budget", "optimizer", "schedule", "decay", "clipping", "accumulation", "average")
+
+
+def test_training_settings_that_differ_are_named_with_their_rungs(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trained(machine, monkeypatch, TRAININGS + FURTHER, "usual same sgd clipped averaged")
+    warmup = "a linear warm-up over the first 10 % of the steps and a cosine decay"
+    assert sentences(made, *TRAINING) == [
+        "Each run was trained for 60 steps on batches of 32 sequences, and evaluated on the validation split twice.",
+        "Optimisers: for usual, same, clipped and averaged, AdamW (Loshchilov and Hutter 2019); for sgd, stochastic "
+        "gradient descent (Robbins and Monro 1951) with momentum = 0.9.",
+        f"Schedules of the learning rate: for usual, same and sgd, {warmup} (Loshchilov and Hutter 2017); for clipped, "
+        "a linear warm-up over the first 3 steps, a constant rate and a linear decay over the last 20 % of the steps "
+        f"(Hu et al. 2024; Hägele et al. 2024); for averaged, {warmup} to 0.001 (Loshchilov and Hutter 2017).",
+        "Weight decay: for usual, same and averaged, a weight decay of 0.05 (recurrent parameters: 0.5 times the "
+        "learning rate, no decay); for sgd, a weight decay of 0.05 as a part of the gradient (recurrent parameters: no "
+        "decay); for clipped, a weight decay of 0.05 (recurrent parameters: 0.5 times the learning rate).",
+        "Clipping of gradients: for clipped, gradients clipped to a global norm of 1 (Pascanu et al. 2013); for "
+        "others, none.",
+        "Accumulation of gradients: for averaged, gradients accumulated over 2 parts of each batch; for others, none.",
+        "Averages, which were evaluated and kept in place of the parameters that were trained: for averaged, an "
+        "exponential moving average of the parameters with a decay of 0.99; for others, none.",
+    ]
+    assert "The peak learning rate was 0.016 for all variants" in made["text"]
+    facts = made["facts"]["budget"]
+    assert (facts["name"], facts["clip"], facts["schedule"]) == (["adamw", "sgd"], [0.0, 1.0], ["cosine", "wsd"])
+    assert made["facts"]["optimizer"]["by_rung"]["averaged"] == "AdamW (Loshchilov and Hutter 2019)"
+
+
+def test_training_settings_of_all_rungs_are_one_sentence(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = {
+        "optim.name": "prodigy", "optim.lr": 1.0, "optim.recurrent_factor": 1.0, "optim.schedule": "inverse-sqrt",
+        "optim.warmup_steps": 0, "optim.clip": 0.5, "optim.clip_by": "block-rms", "optim.accumulate": 4,
+        "optim.average": "ema", "optim.weight_decay": 0.0,
+    }  # fmt: skip
+    made = trained(machine, monkeypatch, TRAININGS, "usual same", sets)
+    assert sentences(made, *TRAINING) == [
+        "Each run was trained for 60 steps with Prodigy (Mishchenko and Defazio 2023), whose estimate of the learning "
+        "rate the schedule multiplies, on batches of 32 sequences, with an inverse square-root decay (Vaswani et "
+        "al. 2017), no weight decay, the gradient of each array of parameters clipped to a root mean "
+        "square of 0.5, gradients accumulated over 4 parts of each batch, and evaluated on the validation split twice.",
+        "An exponential moving average of the parameters with a decay of 0.999 was evaluated and kept in place of the "
+        "parameters that were trained.",
+    ]
+    assert "peak learning rate" not in made["text"], "it is a factor of an estimate"

@@ -14,6 +14,7 @@ import pytest
 from jax import ShapeDtypeStruct
 from msgspec import structs
 
+from lrurun.config.fingerprint import RATES, program_key
 from lrurun.config.recurrences import KINDS
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.schema import RunConfig
@@ -179,6 +180,48 @@ def test_a_rung_with_other_initial_values_compiles_nothing_else(
     ends = [events[-1] for events in (shared, alone)]
     assert all(isinstance(end, Ended) for end in ends)
     assert_same(*[end.snapshot for end in ends])  # type: ignore[union-attr]
+
+
+SCHEDULES: list[dict[str, Any]] = [
+    {"schedule": "cosine"},
+    {"schedule": "wsd", "cooldown": 0.5, "warmup_steps": 3, "floor": 1e-3, "lr": 0.03},
+    {"schedule": "constant", "warmup": 0.0},
+    {"schedule": "inverse-sqrt", "warmup": 0.3},
+    {"schedule": "linear", "warmup": 0.5},
+]
+
+
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_a_rung_with_another_schedule_compiles_nothing(
+    average: str, data: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After another rung, it has the bits that it has alone; rungs that differ in more of `optim` share nothing."""
+
+    def run_with(**changes: Any) -> RunConfig:
+        run = config()
+        return structs.replace(run, optim=structs.replace(run.optim, average=average, **changes))
+
+    assert {name for changes in SCHEDULES for name in changes} == {*RATES, "lr"}
+    execution = structs.replace(EXECUTION, probes=True)
+    cache: OrderedDict[Any, Any] = OrderedDict()
+    monkeypatch.setattr("lrurun.training.compiled._CACHE", cache)
+    alone = list(train(run_with(**SCHEDULES[1]), execution, data))
+    cache.clear()
+    others = [history(list(train(run_with(**SCHEDULES[0]), execution, data)))]
+    for name in ("apply", "evaluate"):
+        monkeypatch.delattr(Model, name)  # they are called where functions are traced
+    with caplog.at_level(logging.WARNING), jax.log_compiles():
+        shared = list(train(run_with(**SCHEDULES[1]), execution, data))
+        others += [history(list(train(run_with(**changes), execution, data))) for changes in SCHEDULES[2:]]
+    assert not re.findall(r"Compiling (?:jit\()?(\w+)", caplog.text)
+    assert len(cache) == 1
+    assert history(shared) == history(alone)
+    assert all(rows != history(alone) for rows in others)
+    ends = [events[-1] for events in (shared, alone)]
+    assert all(isinstance(end, Ended) for end in ends)
+    assert_same(*[end.snapshot for end in ends])  # type: ignore[union-attr]
+    for changes in ({"recurrent_factor": 0.25}, {"weight_decay": 0.1}, {"clip": 1.0}, {"accumulate": 2}, {"b1": 0.8}):
+        assert program_key(run_with(**changes), execution) != program_key(run_with(), execution)
 
 
 def test_a_metric_that_was_loaded_again_has_the_functions_of_its_new_form(data: Data) -> None:

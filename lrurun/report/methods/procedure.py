@@ -272,7 +272,8 @@ def _budget(evidence: Evidence) -> Iterator[Sentence]:
     by_rung = _trainings(evidence)
     common = {about: by_rung[0] for about, by_rung in _by_aspect(by_rung).items() if len(set(by_rung)) == 1}
     text = f"Each run was trained for {spanned(steps)} {'step' if steps == [1] else 'steps'}"
-    text += f" with {common['optimizer']}" if "optimizer" in common else ""
+    if "optimizer" in common:
+        text += f" with {common['optimizer']}" + ("," if ", " in common["optimizer"] else "")
     text += f" on batches of {spanned(batch)} {'sequence' if batch == [1] else 'sequences'}"
     text += f", with {common['schedule']}" if "schedule" in common else ""
     text += "".join(f", {common[about]}" for about in ("decay", "clipping", "accumulation") if common.get(about))
