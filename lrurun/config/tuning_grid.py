@@ -77,7 +77,7 @@ def next_value(value: float, values: Collection[float], *, whole: bool) -> float
     """The next number beyond `value`, the smallest or the largest of `values`, by the ratio of the two values at that
     edge; None if the ratio leads to no other number of the same sign, as from 0.
 
-    A whole number is rounded, and is at least 1 further out. Other numbers get four significant digits, or as many as
+    A whole number is rounded, which is at least 1 further out. Other numbers get four significant digits, or as many as
     it takes to be further out.
     """
     rest = [other for other in values if other != value]
@@ -85,9 +85,8 @@ def next_value(value: float, values: Collection[float], *, whole: bool) -> float
     neighbour = max(rest) if is_largest else min(rest)
     if value * neighbour <= 0:
         return None
-    if whole:
-        proposed = round(Fraction(int(value)) ** 2 / int(neighbour))
-        return max(proposed, int(value) + 1) if is_largest else min(proposed, int(value) - 1)
+    if whole:  # neighbours differ by 1 at least, and so do the value and the next one after rounding
+        return round(Fraction(int(value)) ** 2 / int(neighbour))
     exact = value * (value / neighbour)
     if not math.isfinite(exact) or exact * value <= 0:  # beyond what floats hold
         return None
