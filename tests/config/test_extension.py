@@ -25,7 +25,7 @@ from lrurun.paths import Places
 from lrurun.report.tables import loaded_instance
 from lrurun.report.tables.ladder_remarks import cautions, of_report
 from lrurun.runner.selection import SelectedRuns, Selection
-from tests.harness.plans import LADDER, RECIPE, changed, error, make, rungs, write_documents
+from tests.harness.plans import LADDER, RECIPE, changed, error, make, on, rungs, write_documents
 
 GRID = '[tune.grid]\n"optim.lr" = [0.01, 0.02]\n'
 RATE, FACTOR, WIDTH = "optim.lr", "optim.recurrent_factor", "model.width"
@@ -48,8 +48,12 @@ def tuned(
     score: Score, grid: str, extend: int = 4, seeds: int = 2
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """The points that are added to a grid for rung `ring` by these scores, and the point that is chosen."""
-    plan = make(recipe(grid, extend, seeds), tune=True)
-    rung = rungs(plan)["ring"]
+    return tuned_rung(score, make(recipe(grid, extend, seeds), tune=True), "ring")
+
+
+def tuned_rung(score: Score, plan: planning.Plan, name: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The same for a rung of a plan."""
+    rung = rungs(plan)[name]
     results: list[dict[str, float] | None] = []
     while len(runs := tuning_of(plan, rung, results)) > len(results):
         results = []
@@ -126,6 +130,14 @@ def test_the_limit_of_a_setting_ends_the_extension() -> None:
     assert tuned(high, f'"{floor}" = [0.002, 0.004]')[0] == [{floor: 0.008}, {floor: 0.016}], "0.032 is above lr"
 
 
+def test_the_length_of_the_sequences_is_a_limit_of_kernels() -> None:
+    length = "model.recurrence.kernel_length"
+    text = recipe('"optim.lr" = [0.01]', 4) + f'\n[ladder.mine.rung.conv.tune]\n"{length}" = [80, 100]\n'
+    plan = make(text, LADDER + on("plane", "conv", '"model.recurrence.kind" = "sgconv"'), tune=True)
+    assert plan.length == 64
+    assert [point[length] for point in tuned_rung(near(1, length), plan, "conv")[0]] == [64], "51 is too short"
+
+
 def test_whole_numbers_stay_whole_and_move() -> None:
     assert tuned(near(30, WIDTH), f'"{WIDTH}" = [8, 12]')[0] == [{WIDTH: 18}, {WIDTH: 27}, {WIDTH: 40}]
     [*_, last] = tuned(near(3, WIDTH), f'"{WIDTH}" = [8, 12]')[0]
@@ -133,7 +145,7 @@ def test_whole_numbers_stay_whole_and_move() -> None:
     assert last == {WIDTH: 2}
     assert tuned(near(0.1, WIDTH), f'"{WIDTH}" = [2, 3]')[0] == [{WIDTH: 1}], "0 is no width"
     # the setting is no whole number, though the grid lists some
-    assert tuned(near(5.0), '"optim.lr" = [1, 2]')[0] == [{RATE: 4.0}, {RATE: 8.0}]
+    assert tuned(near(5.0), '"optim.lr" = [2, 3]')[0] == [{RATE: 4.5}, {RATE: 6.75}]
     assert next_value(100, [100, 99], whole=True) == 101
     assert next_value(7, [7, 8], whole=True) == 6
     assert next_value(8, [7, 8], whole=True) == 9
