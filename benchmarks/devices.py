@@ -1,7 +1,10 @@
-"""Memory of a training step on each of several devices, as XLA plans it: python benchmarks/devices.py [N].
+"""Memory of a training step, as XLA plans it, on each of several devices and with batches in parts.
 
-Nothing is trained: compiled are compiled for one device and for N parts of a CPU [4], and the memory that they need
-beside their arguments (parameters, optimiser state, data) is printed.
+    python benchmarks/devices.py [N]        on N parts of a CPU [4]
+    python benchmarks/devices.py parts      with optim.accumulate, on one
+
+Nothing is trained: steps are compiled, and the memory that they need beside their arguments (parameters, optimiser
+state, data) is printed.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ MODELS = {
     ("sCIFAR", "ssm", "s4d"): SIZES,
 }
 EXAMPLES = 500
+PARTS = (1, 2, 4, 16)
 
 
-def mebibytes(task: str, ladder: str, rung: str, sets: dict[str, int], devices: int) -> float:
+def mebibytes(task: str, ladder: str, rung: str, sets: dict[str, int], devices: int = 1) -> float:
     """What a training step of a rung needs on each device."""
     plan = planning.make(task, ladder=ladder, sets=sets | {"execution.devices": devices})
     [chosen] = planning.choose_rungs(plan, [rung])
@@ -47,10 +51,25 @@ def mebibytes(task: str, ladder: str, rung: str, sets: dict[str, int], devices: 
     return float(lowered.compile().memory_analysis().temp_size_in_bytes) / 2**20
 
 
-if __name__ == "__main__":
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+def of_parts() -> None:
+    """At the paper's scale, with a batch that has so many parts."""
+    print("| optim.accumulate | memory |\n|---|---|")
+    for count in PARTS:
+        memory = mebibytes("sCIFAR", "lru", "gamma-norm", {"train.batch": 64, "optim.accumulate": count})
+        print(f"| {count} | {memory:,.0f} MiB |", flush=True)
+
+
+def on_devices(count: int) -> None:
+    """On one device, and on each of so many."""
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     print(f"| task, rung | 1 device | {count} devices, each | ratio |\n|---|---|---|---|")
     for (task, ladder, rung), sets in MODELS.items():
         one, several = (mebibytes(task, ladder, rung, sets, n) for n in (1, count))
         print(f"| {task}, {rung} | {one:.0f} MiB | {several:.0f} MiB | {one / several:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["parts"]:
+        of_parts()
+    else:
+        on_devices(int(sys.argv[1]) if len(sys.argv) > 1 else 4)

@@ -71,7 +71,7 @@ def check(
     details: Annotated[bool, typer.Option("--details", help="Say all of what is valid, too.")] = False,
     json: Json = False,
 ) -> int:
-    """Check a ladder, a recipe, a recurrence, an optimiser, a study or a program.
+    """Check a ladder, recipe, recurrence, optimiser, study or program.
 
     Ladders and recipes are resolved against each other: a ladder on every recipe, a recipe on the ladders that it has
     values for, or on those that --ladder names. All that is missing or wrong in a recipe is listed at once; what is

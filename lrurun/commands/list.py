@@ -115,7 +115,7 @@ def list_(
     details: Annotated[bool, typer.Option("--details", help="All that is known of each, on lines of its own.")] = False,
     json: Json = False,
 ) -> int:
-    """List ladders, recipes, tasks, recurrences, optimisers and studies.
+    """List ladders, recipes, tasks, recurrences, optimisers, studies.
 
     With `studies` and a name: the settings of that study in each profile.
     """

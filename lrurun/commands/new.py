@@ -1,5 +1,5 @@
-"""`lrurun new`: a small recurrence, optimiser, task, ladder, recipe or program to start from, or runs to import; the documentation
-shows the same files."""
+"""`lrurun new`: a small recurrence, optimiser, task, ladder, recipe or program to start from, or runs to import; the
+documentation shows the same files."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ def new(
 ) -> int:
     """Write a small working example to start from.
 
-    A recurrence or an optimiser comes with a ladder that compares it, a task with its recipe, a program with its recipe and ladder. The
-    files are written to the working directory, and work as they are; the command names what to run. A recipe is for
-    npDigits until it is edited. For import, a folder has the same made-up runs as several tools store them.
+    A recurrence or an optimiser comes with a ladder that compares it, a task with its recipe, a program with its recipe
+    and ladder. The files are written to the working directory, and work as they are; the command names what to run. A
+    recipe is for npDigits until it is edited. For import, a folder has the same made-up runs as several tools store
+    them.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise UsageError(

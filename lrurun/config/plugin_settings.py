@@ -16,7 +16,7 @@ from lrurun.plugins import PluginType
 S = TypeVar("S", bound=Struct)
 
 
-def declared_bases(type_: PluginType, name: str, cls: Any, base: type[S]) -> tuple[type, ...]:
+def declared_bases(type_: PluginType, name: str, cls: Any, base: type[S]) -> tuple[type[Struct], ...]:
     """The bases of the type of a plug-in's settings: its `Settings`, if it has any, and `base`.
 
     Raises:
@@ -41,7 +41,7 @@ def settings_of(
     required: Collection[str] = (),
     **options: Any,
 ) -> type[Any]:
-    """The type of the settings of a plug-in, frozen and strict, whose own fields all have defaults that fit their types.
+    """The type of the settings of a plug-in, frozen and strict. Its own fields all have defaults that fit their types.
 
     Args:
         fields: name, type and, mostly, default of further fields.

@@ -1,6 +1,7 @@
 """The schedules of the learning rate. Training, plans, figures and reports take them from here; no jax is needed.
 
-A new schedule needs a function and a row of `SCHEDULES`, and its name among the values of `OptimConfig.schedule`.
+A new schedule needs a function and a row of `SCHEDULES`, its name among the values of `OptimConfig.schedule`, and its
+formula in the documentation, `tests/docs/schedules.py`.
 """
 
 from __future__ import annotations

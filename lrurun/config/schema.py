@@ -182,12 +182,29 @@ class RunConfig(_Frozen, Generic[R, S], frozen=True, kw_only=True, omit_defaults
     """Set by `lrurun.config.planning`, never by a document."""
 
     def __post_init__(self) -> None:
-        if self.train.batch < 2 and getattr(self.model.recurrence, "gates", None) == "shuffled":
+        batch, parts = self.train.batch, self.optim.accumulate
+        if batch < 2 and self._shuffles:
             raise ValueError('gates = "shuffled" needs other sequences: train.batch must be at least 2, found 1')
-        if self.train.batch % self.optim.accumulate:
-            values = f"train.batch = {self.train.batch}, optim.accumulate = {self.optim.accumulate}"
+        if batch % parts:
+            values = f"train.batch = {batch}, optim.accumulate = {parts}"
             raise ValueError(f"optim.accumulate divides a batch into equal parts, found {values}")
+        if batch // parts < 2 and self._shuffles:
+            values = f"train.batch = {batch}, optim.accumulate = {parts}"
+            raise ValueError(f'gates = "shuffled" needs other sequences in a part of a batch, found {values}')
         phases(self.optim, self.train.steps)
+
+    @property
+    def _shuffles(self) -> bool:
+        return getattr(self.model.recurrence, "gates", None) == "shuffled"
+
+    @property
+    def _norms_batches(self) -> bool:
+        return self.model.norm == "batch" and self.model.frame == "blocks"
+
+    @property
+    def depends_on_parts(self) -> bool:
+        """Whether a step on the parts of a batch is not that of the whole batch, apart from dropout and rounding."""
+        return self.optim.accumulate > 1 and (self._norms_batches or self._shuffles)
 
 
 class FixedExecution(_Frozen, frozen=True, kw_only=True):

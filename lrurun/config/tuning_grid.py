@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.recipe import Range, Recipe, RungTable, Tried, Tune, get_profile
-from lrurun.config.schema import KIND, RECURRENCE, choice_for, is_inherited, own_settings
+from lrurun.config.schema import KIND, OPTIMIZER, RECURRENCE, choice_for, is_inherited, own_settings
 from lrurun.config.search import Search
 from lrurun.errors import plural
 
@@ -126,7 +127,13 @@ def shortened(grid: TuningGrid, values: int | None) -> TuningGrid:
 
 
 def applicable(grid: TuningGrid, choices: Mapping[str, Any], fixed: Collection[str]) -> TuningGrid:
-    """The part of a grid that fits these choices, see `has`, without the paths that `--set` fixes."""
+    """The part of a grid that fits these choices, see `has`, without the paths that `--set` fixes.
+
+    An optimiser that estimates its learning rate has none to try.
+    """
+    name = choices[OPTIMIZER]
+    estimates = isinstance(name, str) and name in OPTIMIZERS and OPTIMIZERS[name].estimates_rate
+    fixed = {*fixed, "optim.lr"} if estimates else fixed
     return {path: values for path, values in grid.items() if path not in fixed and has(choices, path)}
 
 

@@ -12,8 +12,11 @@ from lrurun.console import clean
 from lrurun.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lrurun.config import planning
     from lrurun.config.recipe import Recipe
+    from lrurun.config.schema import Config
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
 
@@ -32,6 +35,20 @@ def scale(plan: planning.Plan) -> str | None:
     if machine.accelerators():
         return text
     return f"{text}, and this machine has no accelerator" + f"; --profile {reduced} is reduced" * has_reduced
+
+
+def parts_of_batches(configs: Mapping[str, Config]) -> str | None:
+    """Of which rungs the steps depend on the parts of a batch, by the configurations of all; None if of none."""
+    from lrurun.config.schema import RunConfig
+
+    names = [name for name, config in configs.items() if isinstance(config, RunConfig) and config.depends_on_parts]
+    if not names:
+        return None
+    rungs = "" if len(names) == len(configs) else f" of {clean(', '.join(names))}"
+    return (
+        f"optim.accumulate{rungs}: batch norm and shuffled gates see one part of a batch at a time, so that a step is "
+        "not that of the whole batch"
+    )
 
 
 def hidden(instance: LadderInstance) -> str:

@@ -173,6 +173,7 @@ def without_firm(
         phrases.scale(plan) if remains else None,
         phrases.missing_data(places, plan) if remains else None,
         phrases.few_test_items(plan) if remains else None,
+        phrases.parts_of_batches({rung.name: rung.config for rung in rungs}),
         tuning_grid.replacement_note(plan.recipe, plan.profile) if plan.tune else "",
         lookup.other_versions(plan, ledger),
     ]

@@ -39,6 +39,14 @@ def warn_of_batches(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung])
         )
 
 
+def say_of_parts(rungs: Sequence[planning.ResolvedRung]) -> None:
+    """Says of which rungs the steps depend on the parts of a batch."""
+    from lrurun.instances import phrases
+
+    if text := phrases.parts_of_batches({rung.name: rung.config for rung in rungs}):
+        console.say(text)
+
+
 def warn_of_cores(rungs: Sequence[planning.ResolvedRung], jobs: int | None) -> None:
     """Warns of more threads, or of many more workers, than this machine has cores. Accelerators have other limits."""
     from lrurun import machine

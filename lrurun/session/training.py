@@ -68,6 +68,8 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
     def warn(self) -> None:
         """Warns of what works, but may not be what the user wants: batches, cores, the paper's scale."""
         cautions.warn_of_batches(self.plan, self.rungs)
+        if not self.options.dry_run:  # the plan says so
+            cautions.say_of_parts(self.rungs)
         if self.options.site.is_local:
             cautions.warn_of_cores(self.rungs, self.options.jobs)
             if not self.options.dry_run:  # the plan says so

@@ -72,20 +72,19 @@ def arrays(folder: Path, fingerprint: str) -> dict[str, np.ndarray]:
     return dict(tree["live"])
 
 
-def fitted(flat: Mapping[str, np.ndarray], abstract: Any, prefix: str, *, partial: bool = False) -> Any:
+def fitted(flat: Mapping[str, np.ndarray], abstract: Any, prefix: str) -> Any:
     """The arrays of a checkpoint in the structure of `abstract`, which has their shapes and types.
 
     Args:
         flat: array by name; see `leaf`.
         prefix: the beginning of the arrays' names in errors: file and part.
-        partial: whether there may be others, which are left out.
 
     Raises:
         LrurunError: one is missing, is not expected, or has another shape or type.
     """
     expected = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(abstract)}
     hint = "the checkpoint was saved by other code: load it with the version that saved it, or train again with --fresh"
-    for name in sorted(expected.keys() | ({} if partial else flat.keys())):
+    for name in sorted(expected.keys() | flat.keys()):
         wanted, found = (_form(arrays.get(name)) for arrays in (expected, flat))
         if wanted != found:
             raise LrurunError(f"{prefix}{name}: expected {wanted}, found {found}", hint)

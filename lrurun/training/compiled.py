@@ -120,6 +120,7 @@ class Compiled:
 
     Attributes:
         dispatch: states, seeds, index, rates, reset, n, split -> states, Readings; see `_dispatch`.
+        gradients: states, seeds, index, row, split -> (members, size) float32; see `_gradients`.
         outputs: Evaluated, inputs, labels, lengths, counted -> outputs, (members, depth) float32; see `_outputs`.
         scores: outputs, labels, weight, with_items -> sums, sums of items; see `_scores_of`. All rungs share it.
         placement: the devices they run on.
@@ -168,6 +169,12 @@ class Compiled:
             donate_argnums=0,
             compiler_options=options,
             in_shardings=(everywhere, everywhere, index, *[everywhere] * 4),
+            out_shardings=everywhere,
+        )
+        self.gradients = jax.jit(  # compiled where it is used: by the probes of some optimisers
+            self._gradients,
+            compiler_options=options,
+            in_shardings=(everywhere, everywhere, index, everywhere, everywhere),
             out_shardings=everywhere,
         )
         self.outputs = jax.jit(
@@ -321,15 +328,20 @@ class Compiled:
         stats, (loss, correct, count, gradient) = jax.lax.fori_loop(0, k, add, (stats, totals))
         return loss, stats, correct, jnp.maximum(count, 1.0), gradient
 
-    def _train_step(
-        self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array, starts: Starts
-    ) -> TrainState:
+    def _gradient_of_step(
+        self, state: TrainState, seed: jax.Array, batch: Batch, starts: Starts
+    ) -> tuple[jax.Array, Tree, jax.Array, jax.Array, jax.Array]:
+        """As `_gradient`, of the whole batch of the step that follows the state: before clipping."""
         key = jax.random.fold_in(stream(seed, "dropout"), state.step) if self.drops else None
         params = self.layout.arrays(state.params, starts)
         if self.optim.accumulate == 1:
-            loss, stats, correct, count, gradient = self._gradient(params, state.stats, batch, key)
-        else:
-            loss, stats, correct, count, gradient = self._accumulated(params, state.stats, batch, key)
+            return self._gradient(params, state.stats, batch, key)
+        return self._accumulated(params, state.stats, batch, key)
+
+    def _train_step(
+        self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array, starts: Starts
+    ) -> TrainState:
+        loss, stats, correct, count, gradient = self._gradient_of_step(state, seed, batch, starts)
         gradient = clipped(gradient, self.optim, self.layout, starts)
         changes, moments = self.optimizer.update(gradient, state.moments, state.params, rate=rate, starts=starts)
         params = optax.apply_updates(state.params, changes)
@@ -376,11 +388,7 @@ class Compiled:
 
         def train(state: TrainState, seed: jax.Array, index: jax.Array, rates: jax.Array) -> TrainState:
             def body(i: jax.Array, state: TrainState) -> TrainState:
-                if self.sampler is None:
-                    batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
-                else:
-                    batch = training_batch(self.sampler, seed, state.step, self.batch)
-                    batch = jax.lax.with_sharding_constraint(batch, self.placement.batch())
+                batch = self._batch(split, index, i, seed, state.step)
                 return self._train_step(state, seed, batch, rates[i], starts)
 
             state = state._replace(window=jnp.where(reset, jnp.zeros_like(state.window), state.window))
@@ -389,6 +397,31 @@ class Compiled:
         with fixed_generator():
             states = over_members(train, states, seeds, index, rates)
         return states, Readings(states.window, states.bad_step)
+
+    def _batch(self, split: Batch, index: jax.Array, row: AnyArray, seed: jax.Array, step: jax.Array) -> Batch:
+        """The batch of a step: the examples of a row of `index` (rows, batch), or those of the sampler."""
+        if self.sampler is None:
+            examples: Batch = jax.tree.map(lambda array: jnp.take(array, index[row], axis=0), split)
+            return examples
+        batch: Batch = training_batch(self.sampler, seed, step, self.batch)
+        batch = jax.lax.with_sharding_constraint(batch, self.placement.batch())
+        return batch
+
+    def _gradients(
+        self, states: TrainState, seeds: jax.Array, index: jax.Array, row: jax.Array, split: Batch
+    ) -> jax.Array:
+        """The gradients of a step that would follow the states, (members, size), before clipping.
+
+        Row `row` of `index`, as in `_dispatch`, has its examples.
+        """
+        starts = self.layout.starts()
+
+        def gradient(state: TrainState, seed: jax.Array, index: jax.Array) -> jax.Array:
+            batch = self._batch(split, index, row, seed, state.step)
+            return self._gradient_of_step(state, seed, batch, starts)[-1]
+
+        with fixed_generator():
+            return over_members(gradient, states, seeds, index)
 
     def _outputs(
         self, evaluated: Evaluated, inputs: jax.Array, labels: jax.Array, lengths: jax.Array | None, counted: jax.Array

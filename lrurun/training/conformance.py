@@ -77,7 +77,7 @@ def variants(name: str) -> dict[str, OptimConfig]:
 def _accepted(name: str) -> OptimConfig:
     for common in _COMMON:
         try:
-            return OPTIMIZERS[name].settings(name=name, recurrent_factor=1.0, weight_decay=0.0, **common)  # type: ignore[arg-type]
+            return OPTIMIZERS[name].settings(name=name, recurrent_factor=1.0, weight_decay=0.0, **common)
         except ValueError as error:
             refused = error
     raise refused
@@ -155,16 +155,22 @@ def _sum(params: Tree, changes: Tree) -> Tree:
     return jax.tree.map(lambda array, change: array + change, params, changes)
 
 
+def _alike(one: Tree, other: Tree) -> bool:
+    """Whether two trees have the same structure."""
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (one, other)]
+    return bool(structures[0] == structures[1])
+
+
 def _equal(one: Tree, other: Tree) -> bool:
     """Whether two trees have the same arrays, bit for bit."""
-    if jax.tree.structure(one) != jax.tree.structure(other):
+    if not _alike(one, other):
         return False
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
 
 def _deviation(actual: Tree, wanted: Tree) -> float:
-    """The largest difference of two trees, relative to the largest number of the array; infinite if one is not finite."""
+    """The largest difference, relative to the largest number of the array; infinite if one is not finite."""
     worst = 0.0
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(wanted), strict=True):
         x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
@@ -195,8 +201,7 @@ def _difference(actual: Tree, wanted: Tree) -> str:
     for path in {**expected, **found}:
         if found.get(path) != expected.get(path):
             return f"{path or 'it'} is {found.get(path, 'missing')}, expected {expected.get(path, 'nothing')}"
-    same = jax.tree.structure(actual) == jax.tree.structure(wanted)
-    return "" if same else f"its structure is {jax.tree.structure(actual)}"
+    return "" if _alike(actual, wanted) else f"its structure is {jax.tree.structure(actual)}"
 
 
 def _state(case: Case) -> tuple[bool, str]:
@@ -236,8 +241,8 @@ def _down(case: Case) -> tuple[bool, str]:
     slope = float(sum(np.vdot(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs))
     if not slope < 0:
         return False, (
-            f"the first steps go up: their product with the gradient is {slope:.1e}. Return what is subtracted, without "
-            "a learning rate, as optax.scale_by_adam() does; optax.adam(rate) has a rate and the opposite sign"
+            f"the first steps go up: their product with the gradient is {slope:.1e}. Return what is subtracted, "
+            "without a learning rate, as optax.scale_by_adam() does; optax.adam(rate) has a rate and the opposite sign"
         )
     curvature = case.form(jnp.linspace(0.5, 2.0, case.layout.size))
 
@@ -304,7 +309,7 @@ def _saved(case: Case) -> tuple[bool, str]:
     """A state on disk and back, and the step after it."""
     params, state = jax.device_get(case.after(2))
     number = np.int32(2)
-    live = TrainState(*[number] * len(TrainState._fields))._replace(params=params, moments=state)
+    live = TrainState(step=number, params=params, stats=number, moments=state, window=number, bad_step=number)
     snapshot = Snapshot(step=2, score=0.0, best_step=2, live=live, best=Evaluated(params, number))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "checkpoint"

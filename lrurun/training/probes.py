@@ -1,7 +1,7 @@
 """Probes: gradients, eigenvalues and steps of the optimiser while a network is trained, as curves beside its scores.
 
-They are computed at every evaluation, from a copy of the state and by the function that trains, so that the run
-keeps its bits. The norm of the recurrent state is not among them: every evaluation records it.
+They are computed at every evaluation and change nothing of the state, so that the run keeps its bits. The norm of the
+recurrent state is not among them: every evaluation records it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from lrurun.config.optimizers.adamw import AdamW
+from lrurun.config.optimizers.adamw import Adam, AdamW
 from lrurun.nn.spectra import Spectra, eigenvalues
 from lrurun.training import optimizer
 from lrurun.training.compiled import Compiled, TrainState, Tree, of_member, over_members
@@ -34,8 +35,9 @@ def measure(
     """The curve rows of each run in `rates`, after the dispatch that took the input `last`.
 
     * `gradient/GROUP`: Euclidean norm of the gradient with respect to the parameters of a group of the optimiser, on
-      the batch of the last step, at the parameters after it.
-    * `effective_step/GROUP`: see `effective_steps`.
+      the batch of the last step, at the parameters after it, which train: the gradient of the loss alone, before
+      clipping, and of the whole batch, however many parts it has.
+    * `effective_step/GROUP`: see `effective_steps`; of AdamW and Adam alone.
     * `lambda/layerK/qQ` and `phase/layerK/qQ`: see `quantiles`; absent for kinds of recurrence without eigenvalues. Of
       the parameters that are evaluated, see `Compiled.evaluated`.
 
@@ -43,24 +45,38 @@ def measure(
         state: the state of all runs, which is not changed.
         rates: member -> learning rate of the last step.
     """
-    first = _first_moments(compiled, state, seeds, last)
-    second, counts = (optimizer.of_state(state.moments, name) for name in ("nu", "count"))
-    read = jax.device_get((first, second, counts, state.step))
+    optim, moments = compiled.optim, None
+    if isinstance(optim, AdamW | Adam):
+        moments = tuple(optimizer.of_state(state.moments, name) for name in ("nu", "count"))
+    gradients = _gradients(compiled, state, seeds, last)
+    read = jax.device_get((moments, state.step))
     evaluated = compiled.evaluated_on_host(state)
     rows = {}
     for member, rate in rates.items():
-        mu, nu, count, step = of_member(read, member)
-        gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled, mu).items()}
-        values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in gradients.items()}
-        steps = effective_steps(compiled.optim, _parts(compiled, nu), int(count), rate)
-        values |= {f"effective_step/{group}": step_size for group, step_size in steps.items()}
+        moment, step = of_member(read, member)
+        parts = _parts(compiled, gradients[member])
+        values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in parts.items()}
+        if moment is not None:
+            nu, count = moment
+            steps = effective_steps(optim, _parts(compiled, nu), int(count), rate)
+            values |= {f"effective_step/{group}": step_size for group, step_size in steps.items()}
         layers = spectra(compiled, evaluated[member].params, int(step))
         rows[member] = values | quantiles(layers or ())
     return rows
 
 
-def _first_moments(compiled: Compiled, state: TrainState, seeds: np.ndarray, last: DispatchInput) -> Tree:
-    """(1 - b1) times the gradient on the last batch: the first moments of a new optimiser that takes its step again.
+def _gradients(compiled: Compiled, state: TrainState, seeds: np.ndarray, last: DispatchInput) -> np.ndarray:
+    """The gradients on the last batch, (members, size) float64, with the dropout masks of the last step."""
+    if isinstance(compiled.optim, AdamW) and not compiled.optim.clip:
+        moments = np.asarray(_first_moments(compiled, state, seeds, last), np.float64)
+        return moments / (1.0 - compiled.optim.b1)
+    before = state._replace(step=state.step - 1)
+    gradients = compiled.gradients(before, seeds, last.indices, np.int32(last.n - 1), last.split)
+    return np.asarray(gradients, np.float64)
+
+
+def _first_moments(compiled: Compiled, state: TrainState, seeds: np.ndarray, last: DispatchInput) -> Array:
+    """(1 - b1) times the gradient on the last batch: the first moments of a new AdamW that takes its step again.
 
     With the function that trains, so that none is compiled a second time, and on a copy, which it may overwrite.
     """
@@ -69,7 +85,8 @@ def _first_moments(compiled: Compiled, state: TrainState, seeds: np.ndarray, las
     rates = np.zeros((len(indices), compiled.rows), np.float32)
     before = _before(compiled.optimizer, state)
     repeated, _ = compiled.dispatch(before, seeds, indices, rates, np.bool_(False), np.int32(1), last.split)
-    return optimizer.of_state(repeated.moments, "mu")
+    mu: Array = optimizer.of_state(repeated.moments, "mu")
+    return mu
 
 
 @partial(jax.jit, static_argnums=0)
@@ -80,11 +97,11 @@ def _before(new: optimizer.LayoutOptimizer, state: TrainState) -> TrainState:
 
 
 def _parts(compiled: Compiled, vector: np.ndarray) -> dict[str, np.ndarray]:
-    """The numbers in a vector of parameters of each group of the optimiser, as float64."""
+    """The numbers in a vector of parameters (size,) of each group of the optimiser, as float64."""
     return {group: vector[part].astype(np.float64) for group, part in compiled.layout.segments.items()}
 
 
-def effective_steps(optim: AdamW, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:
+def effective_steps(optim: AdamW | Adam, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:
     """Adam's effective step in each group: the median over its parameters of lr / (sqrt(v_hat) + eps).
 
     Adam multiplies the bias-corrected mean gradient by it (Zucchet and Orvieto 2024, Fig. 4C and D). lr is the rate of

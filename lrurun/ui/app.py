@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlencode
 
 import anyio
@@ -164,7 +164,8 @@ class Pages:
 
     def ladder_data(self, request: Request) -> Response:
         key, span, seeds = request.path_params["key"], _span(request), "seeds" in request.query_params
-        kind: Kind = "norms" if request.query_params.get("kind") == "norms" else "curves"
+        asked = request.query_params.get("kind")
+        kind: Kind = next((kind for kind in get_args(Kind) if kind == asked), "curves")
         return self._data(
             request,
             lambda ledger, at: ladder_pages.ladder_curves(self.source, ledger, key, kind, span, at, seeds=seeds),

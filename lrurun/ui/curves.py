@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import RecordedCurve, Run
 
-Kind = Literal["curves", "norms"]
+Kind = Literal["curves", "norms", "rates"]
+"""What the page of a ladder draws."""
 Span = tuple[int, int] | None
 """The first and the last step that are shown; None for all."""
 Remember = Callable[[object, object, Callable[[], list[Panel]]], list[Panel]]
@@ -89,6 +90,15 @@ def _cut(curve: Curve, span: Span) -> Curve:
     part = _within(curve.x, span)
     columns = {name: getattr(curve, name)[part] for name in ("x", "y", "low", "high")}
     return curves.reduced(structs.replace(curve, **columns), _BESIDE)
+
+
+def rates_figure(figure: Figure, span: Span) -> Figure:
+    """The learning rates of a ladder, as `lrurun plot` draws them, without the points where their parts begin."""
+    panels = [
+        structs.replace(panel, curves=tuple(_cut(curve, span) for curve in panel.curves if curve.style == "line"))
+        for panel in figure.panels
+    ]
+    return Figure(panels=tuple(panels), caption=figure.caption)
 
 
 def ladder_figure(

@@ -26,6 +26,7 @@ from lrurun.ledger.values import STATES
 from lrurun.ledger.where.grammar import ValueComparison
 from lrurun.report import formats, run_details
 from lrurun.report.figures import compared_items, page_figures
+from lrurun.report.figures.drawing import ladder_rates
 from lrurun.report.formats import content_of, html
 from lrurun.report.live import progress, projects
 from lrurun.report.tables import claims_table, ledger_claims, loaded_instance
@@ -379,6 +380,9 @@ def ladder_curves(
     """The curves of a ladder instance. Raises as `ladder` does, and for reports that cannot be made."""
     instance = ledger.ladder(key)
     loaded = loaded_instance.of_instance(ledger, instance)
+    if kind == "rates":
+        figure = ladder_rates(loaded.plan, loaded.identity, loaded.runs, instance.key, loaded.command)
+        return curves.rates_figure(figure, span)
 
     def counted() -> dict[str, RungRuns]:
         return loaded.counted()[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lrurun import console
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import final_runs
 from lrurun.config.recurrences import KINDS
@@ -511,3 +512,67 @@ def test_a_plan_says_what_data_need(machine: Machine) -> None:
     (machine.folder / "d/downloads").mkdir(parents=True)
     (machine.folder / "d/downloads/cifar-10-binary.tar.gz").touch()
     assert said("sCIFAR") == [], "it is downloaded already"
+
+
+TRAININGS = """\
+name = "trainings"
+title = "Ways to train"
+source = "ours"
+
+[[rung]]
+name = "cosine"
+title = "a cosine"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.r_min" = 0.5, "model.recurrence.r_max" = 0.9 }
+
+[[rung]]
+name = "small"
+title = "a smaller radius"
+change = { "model.recurrence.r_max" = 0.8 }
+
+[[rung]]
+name = "wsd"
+title = "warm-up, stable, decay"
+change = { "optim.schedule" = "wsd", "optim.warmup_steps" = 3 }
+
+[[rung]]
+name = "sgd"
+title = "another optimiser"
+on = "small"
+change = { "optim.name" = "sgd", "optim.momentum" = 0.9, "optim.clip" = 1.0, "optim.schedule" = "constant" }
+"""
+
+
+def test_a_plan_describes_how_rungs_are_trained(machine, monkeypatch):
+    """Rungs that are trained in the same way are together; a terminal without blocks has other characters."""
+    monkeypatch.chdir(machine.folder)
+    Path("trainings.toml").write_text(TRAININGS)
+    command = ("plan", "npDigits", "--profile", "smoke", "--ladder", "trainings.toml", "-v")
+    lines = machine.run(*command).stdout.splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith("Training of "))
+    adamw = "AdamW with b1 = 0.9, b2 = 0.999 and eps = 1e-08; 60 steps on batches of 32; "
+    recurrent = "recurrent parameters: 0.5 times the learning rate, no decay"
+    assert lines[first : first + 6] == [
+        f"Training of cosine, small: {adamw}a linear warm-up from 1e-07 over the first 6 steps and a cosine decay to "
+        f"1e-07; a weight decay of 0.05; {recurrent}.",
+        "  ▁▂▃▅▆▇█████████████▇▇▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▃▃▃▃▃▂▂▂▂▂▁▁▁▁▁▁▁▁▁▁▁▁",
+        f"Training of wsd: {adamw}a linear warm-up from 1e-07 over the first 3 steps, a constant rate and a linear "
+        f"decay over the last 12 steps to 1e-07; a weight decay of 0.05; {recurrent}.",
+        "  ▁▃▆███████████████████████████████████████████████▇▇▆▅▅▄▃▃▂▁",
+        "Training of sgd: stochastic gradient descent with momentum = 0.9 and nesterov = false; 60 steps on batches of "
+        "32; a linear warm-up from 1e-07 over the first 6 steps and a constant rate; a weight decay of 0.05 as a part "
+        f"of the gradient; {recurrent}; gradients clipped to a global norm of 1.",
+        "  ▁▂▃▅▆▇██████████████████████████████████████████████████████",
+    ]
+    assert "Training of" not in machine.run(*command[:-1]).stdout
+    monkeypatch.setattr(console, "can_show", lambda text: False)
+    assert "  _.:=+*####" in machine.run(*command).stdout
+
+
+def test_a_plan_says_which_rates_multiply_an_estimate(machine):
+    sets = [f"optim.{name}" for name in ("name=prodigy", "lr=1", "recurrent_factor=1")]
+    words = [word for value in sets for word in ("--set", value)]
+    shown = machine.run("plan", "npDigits", "--profile", "smoke", "--rung", "diagonal", "-v", *words).stdout
+    assert "diagonal 1 times its estimate." in shown
+    assert "Prodigy with b1 = 0.9, b2 = 0.999, " in shown
+    assert ", whose estimate of the learning rate the schedule multiplies; 60 steps on" in shown
+    assert "peak factor of the learning rate" in shown

@@ -18,6 +18,7 @@ from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.errors import UsageError
+from tests.harness.optims import NEEDED
 
 BASE: dict[str, Any] = {
     "task": "sDigits",
@@ -191,17 +192,10 @@ def test_every_field_changes_the_fingerprint():
     assert len(found | others) == len(changes) + 3
 
 
-NEEDED: dict[str, dict[str, Any]] = {
-    "schedule_free_adamw": {"optim__schedule": "constant"},
-    "prodigy": {"optim__lr": 1.0, "optim__recurrent_factor": 1.0},
-}
-"""What an optimiser needs of the settings that all have."""
-
-
 def test_every_setting_of_every_optimiser_changes_the_fingerprint():
     found = [fingerprint(make())]
     for name, declaration in OPTIMIZERS.items():
-        plain = {"optim__name": name} | NEEDED.get(name, {})
+        plain = {f"optim__{setting}": value for setting, value in {"name": name, **NEEDED.get(name, {})}.items()}
         found += [fingerprint(make(**plain))] if name != "adamw" else []
         for setting, value in own_defaults(declaration.settings).items():
             needs = {"optim__momentum": 0.9} if setting == "nesterov" and name == "sgd" else {}

@@ -16,13 +16,14 @@ import pytest
 from lrurun import decoding, paths
 from lrurun.config import planning
 from lrurun.config.ladder import Ladder, load_ladder
-from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
+from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.recipe import Recipe
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import RunConfig
 from lrurun.errors import LrurunError, UsageError
 from tests.harness import programs
 from tests.harness.machine import Machine
+from tests.harness.optims import optim
 from tests.harness.plans import LADDER, RECIPE, SMALL_RECIPE
 
 Row = tuple[str, str, str, str]
@@ -477,12 +478,7 @@ def paths_of(table: Any) -> Iterator[tuple[Any, ...]]:
 def documents() -> list[tuple[dict[str, Any], type]]:
     config = msgspec.to_builtins(planning.make("sDigits").rungs[-1].config)
     settings: Any = KINDS[config["model"]["recurrence"]["kind"]].settings
-    common = {name: config["optim"][name] for name in OptimConfig.__struct_fields__}
-    needed = {"schedule_free_adamw": {"schedule": "constant"}, "prodigy": {"lr": 1.0, "recurrent_factor": 1.0}}
-    optims: list[Any] = [
-        declaration.settings(**common | {"name": name} | needed.get(name, {}))
-        for name, declaration in OPTIMIZERS.items()
-    ]
+    optims = [optim(name) for name in OPTIMIZERS]
     ladder = decoding.load_toml(paths.packaged("ablations") / "lru.toml")
     return [
         *((config | {"optim": msgspec.to_builtins(optim)}, RunConfig[settings, type(optim)]) for optim in optims),

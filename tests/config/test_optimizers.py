@@ -10,30 +10,31 @@ import pytest
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.errors import UsageError
-from tests.config.test_config import NEEDED, make
+from tests.config.test_config import make
 from tests.harness import plans
+from tests.harness.optims import NEEDED
 
 # these must never change, see `test_fingerprints_never_change`
 FINGERPRINTS: list[tuple[dict[str, Any], str]] = [
-    ({"optim__name": "adamw"}, "sha256:20f1595753ddcd83fad338e8e5297d7ff3ae3b4b1ade9764fe1a4e3e40890a1f"),
-    ({"optim__name": "adam"}, "sha256:01a52ef26d292a05a941e0f8a8268209f7f61e7f92a2354745b6e95011e390de"),
-    ({"optim__name": "sgd"}, "sha256:6198faa4a8006c998ab8c215e22b20fc40cda66454c971186c182212d8a15b7e"),
-    ({"optim__name": "lion"}, "sha256:b6abbf8deac8fa6035e9eae0cb6b107926ee5909690c2936bf69b677ec4b949e"),
-    ({"optim__name": "muon"}, "sha256:5d39450ee4a7b76f49a0e6bc6d06db1e71ff23ac874c998f4ac0ec81064dee55"),
-    ({"optim__name": "adopt"}, "sha256:b8403a866945865d48a80f2420646871606732fc70f80cb2c007ced1f61e14af"),
-    ({"optim__name": "schedule_free_adamw"}, "sha256:4fc0bc956b012a9e594fdaaafab6ba2bcbd2402429e5791151057ebb67eae40f"),
-    ({"optim__name": "prodigy"}, "sha256:3782abdd5452bd224d08267a74b135241b0da996a15ef8085c529a187e86ec85"),
-    ({"optim__name": "lamb"}, "sha256:9ad786426ba22437a9084bd070a87625cde5ecf6dad744408c046b5967f984cc"),
+    ({"name": "adamw"}, "sha256:20f1595753ddcd83fad338e8e5297d7ff3ae3b4b1ade9764fe1a4e3e40890a1f"),
+    ({"name": "adam"}, "sha256:01a52ef26d292a05a941e0f8a8268209f7f61e7f92a2354745b6e95011e390de"),
+    ({"name": "sgd"}, "sha256:6198faa4a8006c998ab8c215e22b20fc40cda66454c971186c182212d8a15b7e"),
+    ({"name": "lion"}, "sha256:b6abbf8deac8fa6035e9eae0cb6b107926ee5909690c2936bf69b677ec4b949e"),
+    ({"name": "muon"}, "sha256:5d39450ee4a7b76f49a0e6bc6d06db1e71ff23ac874c998f4ac0ec81064dee55"),
+    ({"name": "adopt"}, "sha256:b8403a866945865d48a80f2420646871606732fc70f80cb2c007ced1f61e14af"),
+    ({"name": "schedule_free_adamw"}, "sha256:4fc0bc956b012a9e594fdaaafab6ba2bcbd2402429e5791151057ebb67eae40f"),
+    ({"name": "prodigy"}, "sha256:3782abdd5452bd224d08267a74b135241b0da996a15ef8085c529a187e86ec85"),
+    ({"name": "lamb"}, "sha256:9ad786426ba22437a9084bd070a87625cde5ecf6dad744408c046b5967f984cc"),
     (
-        {"optim__name": "sgd", "optim__momentum": 0.9, "optim__nesterov": True},
+        {"name": "sgd", "momentum": 0.9, "nesterov": True},
         "sha256:86d877c6b6689e8f8b9db026b084d02e1a0610f3c3eadf08bc372ccbaa57f298",
     ),
     (
-        {"optim__name": "muon", "optim__consistent_rms": 0, "optim__decay_recurrent": True},
+        {"name": "muon", "consistent_rms": 0, "decay_recurrent": True},
         "sha256:1dd2a33fa7f6922158b3a2f57df78560a6f2f628d5fb01fb9d6d2748d276ab71",
     ),
     (
-        {"optim__warmup_steps": 50, "optim__clip": 1.0, "optim__average": "ema"},
+        {"warmup_steps": 50, "clip": 1.0, "average": "ema"},
         "sha256:d075559f9c107806ee3aa53c6bcffbc70bbd250c6920add3e6d799d5424edd12",
     ),
 ]
@@ -41,7 +42,8 @@ FINGERPRINTS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "expected"), FINGERPRINTS)
 def test_fingerprints_of_optimisers_never_change(changes: dict[str, Any], expected: str) -> None:
-    assert fingerprint(make(**NEEDED.get(changes.get("optim__name", ""), {}), **changes)) == expected
+    changes = NEEDED.get(changes.get("name", ""), {}) | changes
+    assert fingerprint(make(**{f"optim__{name}": value for name, value in changes.items()})) == expected
 
 
 FREE = {"name": "schedule_free_adamw", "schedule": "constant"}

@@ -192,6 +192,25 @@ def test_a_batch_larger_than_the_training_split_gets_a_warning(machine):
     assert "training split" not in machine.run("plan", "Parity", "--ladder", "lru", "--set", "train.batch=5000").stderr
 
 
+def test_where_steps_depend_on_the_parts_of_a_batch_plan_and_training_say_so(machine, capsys):
+    """Batch norm has the statistics of a part, and shuffled gates its sequences; layer norm has neither."""
+    text = "batch norm and shuffled gates see one part of a batch at a time, so that a step is not that of "
+    text += "the whole batch"
+    words = ("plan", "sDigits", "--profile", "smoke", "--set")
+    assert f"optim.accumulate: {text}" in machine.json(*words, "optim.accumulate=4")["notes"]
+    assert not any("accumulate" in note for note in machine.json(*words, "model.norm=layer")["notes"])
+    layered = machine.json(*words, "optim.accumulate=4", "--set", "model.norm=layer")
+    assert not any("accumulate" in note for note in layered["notes"])
+    parts = {"optim.accumulate": 4, "model.norm": "layer"}
+    with_layer, with_batch = (
+        planning.make("sDigits", profile="smoke", sets=sets).rungs[:2] for sets in (parts, {"optim.accumulate": 4})
+    )
+    cautions.say_of_parts([with_layer[0], with_batch[1]])
+    assert f"optim.accumulate of {with_batch[1].name}: {text}" in " ".join(capsys.readouterr().err.split())
+    cautions.say_of_parts(with_layer)
+    assert not capsys.readouterr().err
+
+
 def test_the_plan_shows_the_source_of_each_learning_rate(machine):
     out = machine.run("plan", "ListOps", "--ladder", "ssm").stdout
     assert "Learning rates (the recipe's default, untuned): lru 0.002." in out.replace("\n", " ")

@@ -193,6 +193,13 @@ def test_the_example_of_a_regression_is_trained_by_the_recipe_beside_it(machine:
     assert abs(checked["splits"]["test"]["values"][0]) < 0.1
 
 
+def test_the_example_of_an_optimizer_with_an_update_of_its_own_passes_the_check(machine: Machine) -> None:
+    (machine.folder / "polyak.py").write_text(files(ROOT / "docs" / "extending.md")["polyak.py"])
+    found = machine.json("check", "optimizer", "polyak", "--load", "polyak.py", apart=True)["findings"]
+    assert {finding["check"] for finding in found} >= {"groups", "each number alone", "evaluated parameters"}
+    assert all(finding["passed"] for finding in found)
+
+
 @pytest.mark.slow
 def test_the_example_of_an_executor_trains_on_nodes_of_its_own(machine: Machine) -> None:
     info = machine.folder / "site" / "processes-1.dist-info"

@@ -1,4 +1,4 @@
-"""Plug-ins for tests: a recurrence and an optimiser with their ladders, a ladder of lrurun's recurrences, a small task."""
+"""Plug-ins for tests: a recurrence and an optimiser with their ladders, a ladder of lrurun's own, and a small task."""
 
 from __future__ import annotations
 

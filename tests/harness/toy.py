@@ -25,6 +25,7 @@ def config(**changes: object) -> RunConfig:
         "eval_every": 9,
         "seed": 3,
         "batch": 8,
+        "optim": None,
     } | changes
     return RunConfig(
         task="toy",
@@ -37,7 +38,7 @@ def config(**changes: object) -> RunConfig:
             norm=fields["norm"],  # type: ignore[arg-type]
             dropout=fields["dropout"],  # type: ignore[arg-type]
         ),
-        optim=AdamW(lr=fields["lr"], recurrent_factor=0.5, weight_decay=0.05),  # type: ignore[arg-type]
+        optim=fields["optim"] or AdamW(lr=fields["lr"], recurrent_factor=0.5, weight_decay=0.05),  # type: ignore[arg-type]
         train=TrainConfig(
             steps=fields["steps"],  # type: ignore[arg-type]
             batch=fields["batch"],  # type: ignore[arg-type]

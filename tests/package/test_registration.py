@@ -99,7 +99,7 @@ OF_OPTIMIZERS = [
      "line 3: optimizer 'mine': its Settings or their defaults cannot be used: name 'nowhere' is", "use numbers"),
     (f"{SETTINGS}        lr: float = 0.1\n        clip: float = 1.0\n        mine: int = 3\n",
      f"line 3: optimizer 'mine': Settings has lr, clip, which {EVERY}", "leave it out: it is applied to the direction"),
-    (f'{SETTINGS}        name: str = "mine"\n', f"line 3: optimizer 'mine': Settings has name, which {EVERY}", "rename"),
+    (f'{SETTINGS}        name: str = "mine"\n', f"line 3: optimizer 'mine': Settings has name, which {EVERY}", "rena"),
     (f"{MINE}    from lrurun.config.optimizers.adamw import AdamW as Base\n    class Settings(Base):\n        floor: "
      "float = 0.0\n", f"line 3: optimizer 'mine': Settings has floor, which {EVERY}", "leave it out"),
     (f"{MINE}    class Settings:\n        rate: float = 1.0\n",

@@ -9,8 +9,9 @@ import pytest
 
 from lrurun import errors
 from lrurun.config.ladder import Ladder
+from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.recipe import Recipe
-from lrurun.config.schema import KINDS, Execution, RunConfig
+from lrurun.config.schema import DEFAULT_OPTIMIZER, KINDS, OPTIMIZER, Execution, RunConfig, own_settings
 from lrurun.ledger.database.schema import metadata
 from tests.docs.generated import Paths, documents, json_fields_of
 from tests.harness.machine import Machine
@@ -37,6 +38,9 @@ def names(machine: Machine) -> Iterator[str]:
     yield from fields("run: execution.", Execution)
     for kind, declared in KINDS.items():
         yield from fields(f"run: model.recurrence, {kind}: ", declared.settings)
+    for name in OPTIMIZERS:
+        yield from (f"run: optim, {name}: {setting}" for setting in own_settings(OPTIMIZER, name))
+    yield from fields("run: optim.", OPTIMIZERS[DEFAULT_OPTIMIZER].settings)
     yield from (f"table: {column.table.name}.{column.name}" for one in metadata.sorted_tables for column in one.c)
     machine.run("ledger", "migrate")
     for view in machine.json("query", "--views")["views"]:

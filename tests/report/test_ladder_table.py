@@ -374,6 +374,17 @@ def test_runs_of_earlier_settings_are_left_out_and_named() -> None:
     assert report.notes == (Note("a: 1 run left out, because of older settings", ("old",)),)
 
 
+def test_a_report_names_the_rungs_whose_steps_depend_on_the_parts_of_a_batch() -> None:
+    parts, whole = ({"optim": {"accumulate": 2}, "model": {"norm": norm}} for norm in ("batch", "layer"))
+    seen = (
+        "batch norm and shuffled gates see one part of a batch at a time, so that a step is not that of the whole batch"
+    )
+    for second, where in ((whole, " of a"), (parts, "")):
+        report = two_rungs(make_run("1", "a", 0, 0.5, config=parts), make_run("2", "b", 0, 0.6, config=second))
+        assert report.notes == (Note(f"optim.accumulate{where}: {seen}"),)
+    assert two_rungs(make_run("1", "a", 0, 0.5, config=whole), make_run("2", "b", 0, 0.6, config=whole)).notes == ()
+
+
 def test_a_published_protocol_and_code_versions_are_flagged() -> None:
     paper = make_run("1", "a", 0, 0.5, config={"train": {"protocol": "paper"}})
     report = two_rungs(paper, make_run("2", "b", 0, 0.6, code=("x", "y")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +82,9 @@ def test_a_ladder_has_a_panel_a_group_and_a_curve_for_rungs_with_the_same_rates(
     for ax, uses_factor in ((others, False), (recurrent, True)):
         drawn = lines(ax)
         assert list(drawn) == [
-            "cosine, small", "wsd", "linear", "end of the warm-up", "start of the cooldown",
+            "cosine and small", "wsd", "linear", "end of the warm-up", "start of the cooldown",
         ]  # fmt: skip
-        for label, rung in (("cosine, small", "cosine"), ("wsd", "wsd"), ("linear", "linear")):
+        for label, rung in (("cosine and small", "cosine"), ("wsd", "wsd"), ("linear", "linear")):
             rates, factor = of_rung(rung)
             assert drawn[label][0] == list(range(60))
             np.testing.assert_allclose(drawn[label][1], rates * (factor if uses_factor else 1), rtol=1e-6)
@@ -201,6 +203,18 @@ def test_a_figure_of_many_steps_has_few_points_and_every_corner(tmp_path: Path, 
     assert (steps[0], steps[-1]) == (0, total - 1)
     first, last = ([step for step, rate in zip(steps, rates, strict=True) if rate == peak][k] for k in (0, -1))
     assert (first, last) == (12_345, total - round(0.2 * total))
+
+
+@pytest.mark.slow
+def test_drawing_rates_and_writing_methods_load_no_jax(filled: Machine) -> None:
+    for words in (("plot", *SMOKE, "--kind", "rates", "--out", "a.pdf"), ("report", *SMOKE, "--methods")):
+        script = (
+            f"import sys; from lrurun.__main__ import run; assert run({[*words]!r}) == 0\n"
+            "print([name for name in ('jax', 'optax', 'flax', 'orbax') if name in sys.modules])"
+        )
+        code = [sys.executable, "-c", script]
+        done = subprocess.run(code, cwd=filled.folder, env=filled.env, capture_output=True, text=True, check=True)
+        assert done.stdout.endswith("[]\n")
 
 
 def test_a_session_draws_them(filled: Machine) -> None:

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 
 import lrurun
@@ -73,6 +74,41 @@ def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine:
     log = (machine.runs / attempts[1].run / "2" / "log.txt").read_text()
     assert f"checkpoint of step {newest.step} not used" in log
     assert machine.history() == alone.history()
+
+
+TRAININGS = {
+    "muon with an average": {"name": "muon", "average": "ema", "average_decay": 0.99},
+    "schedule-free in parts": {"name": "schedule_free_adamw", "schedule": "constant", "accumulate": 2, "clip": 0.5},
+    "SGD, clipped": {"name": "sgd", "momentum": 0.9, "clip": 0.1, "clip_by": "block-rms", "schedule": "wsd"},
+}
+
+
+@pytest.mark.parametrize("case", TRAININGS)
+def test_a_kill_changes_no_bit_of_other_trainings(case: str, machine: Machine, tmp_path: Path) -> None:
+    """Killed twice, a run ends with the history and the model of one that was left alone."""
+    sets = [word for name, value in TRAININGS[case].items() for word in ("--set", f"optim.{name}={value}")]
+    longer = ("--set", "train.steps=2000", "--set", "train.eval_every=500", *LONG[-2:])
+    arguments = ("ladder", "sDigits", "--profile", "smoke", *longer, *sets, "--rung", "gamma-norm", "--seeds", "1")
+    alone = Machine(tmp_path / "undisturbed")
+    alone.run(*arguments)
+    newest = 0
+    for _ in range(2):
+        process = machine.start(*arguments)
+        wait_for(lambda newest=newest: any(one.step > newest for one in machine.committed()))
+        kill(process)
+        newest = machine.committed()[0].step
+        process.communicate(timeout=30)
+        wait_for(lambda: "running" not in machine.states(), 15)
+    machine.run(*arguments)
+    [attempts] = machine.attempts().values()
+    assert [attempt.reason for attempt in attempts] == ["interrupted: owner gone"] * 2 + ["done"]
+    assert 0 == attempts[0].resumed_from < attempts[1].resumed_from < attempts[2].resumed_from < 2000
+    assert machine.history() == alone.history()
+    [run] = machine.json("runs")["runs"]
+    models = [lrurun.load(run["id"], ledger=of.ledger, runs_dir=of.runs) for of in (machine, alone)]
+    assert models[0].step == models[1].step
+    for one, other in zip(*(jax.tree.leaves((model.params, model.stats)) for model in models), strict=True):
+        assert one.tobytes() == other.tobytes()
 
 
 def _tmpfs(folder, size: str):

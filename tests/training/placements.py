@@ -52,8 +52,20 @@ def cases(folder: Path) -> dict[str, tuple[list[RunConfig], Data, dict[str, Any]
         "pairs": ([toy.config(recurrence=RNNSettings())], test_feeds.task("pairs"), {}),
         "convolution": ([convolution()], test_feeds.task("features"), {"remat": True}),
         "packed": ([features, msgspec.structs.replace(features, seed=4)], test_feeds.task("features"), {}),
+        "parts": ([in_parts(features, 2)], test_feeds.task("features"), {}),
+        "packed tokens in parts": (
+            [in_parts(run, 2) for run in (features, msgspec.structs.replace(features, seed=4))],
+            test_feeds.task("tokens"),
+            {},
+        ),
         "sampled": ([(found := sampled(folder))[0]], found[1], {}),
     }
+
+
+def in_parts(config: RunConfig, count: int) -> RunConfig:
+    """With batches in parts, and an average."""
+    optim = msgspec.structs.replace(config.optim, accumulate=count, clip=0.5, average="ema", average_decay=0.9)
+    return msgspec.structs.replace(config, optim=optim)
 
 
 def losses(events: Sequence[Event]) -> Iterator[float]:
@@ -84,12 +96,14 @@ def measure(folder: str) -> str:
     halves += train(config, execution(2), data, resume=event.snapshot())
     found["resumed with two"] = distance(whole, halves)
     found["bytes"] = [memory(n) for n in (1, 4)]
+    found["bytes of parts"] = [memory(n, parts=2) for n in (1, 4)]
     return json.dumps(found)
 
 
-def memory(devices: int) -> int:
+def memory(devices: int, *, parts: int = 1) -> int:
     """What a training step needs on each device beside its arguments, where activations are most of it."""
     config = msgspec.structs.replace(toy.config(batch=64), model=msgspec.structs.replace(toy.config().model, width=32))
+    config = msgspec.structs.replace(config, optim=msgspec.structs.replace(config.optim, accumulate=parts))
     spec = test_feeds.task("tokens").spec
     compiled = Compiled(config, execution(devices), spec)
     shapes = ((47, 200), np.uint8), ((47,), np.int32), ((47,), np.int32)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from lrurun.config.recurrences.min_gru import MinGRUSettings
 from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.schema import RunConfig
 from lrurun.data.on_device import stream
@@ -19,6 +20,7 @@ from lrurun.training.compiled import Compiled, TrainState
 from lrurun.training.events import Ended
 from lrurun.training.loop import train
 from tests.harness.toy import EXECUTION, config, data, make_data
+from tests.training import placements
 from tests.training.test_feeds import task
 
 __all__ = ["data"]  # a fixture
@@ -161,6 +163,12 @@ def test_compiled_code_does_not_grow_with_the_number_of_parts(data: Data) -> Non
     assert two == sixteen
 
 
+def test_parts_need_less_memory() -> None:
+    """Beside parameters and data: the activations of a part."""
+    whole, quarter = (placements.memory(1, parts=count) for count in (1, 4))
+    assert quarter < 0.3 * whole
+
+
 def test_a_bad_loss_of_one_part_is_the_divergence_of_the_step(data: Data) -> None:
     """Of the hot run of `test_train`, with a part that overflows."""
     hot = config(recurrence=RNNSettings(activation="identity"), lr=100.0, steps=40, eval_every=40, norm="layer")
@@ -168,3 +176,13 @@ def test_a_bad_loss_of_one_part_is_the_divergence_of_the_step(data: Data) -> Non
     assert isinstance(ended, Ended)
     assert ended.state == "diverged"
     assert 1 < ended.step < 40
+
+
+def test_batch_norm_and_shuffled_gates_depend_on_the_parts() -> None:
+    """And a shuffled gate needs another sequence in each part."""
+    shuffled = config(recurrence=MinGRUSettings(gates="shuffled"), **PLAIN)
+    for run, depends in ((config(), True), (config(norm="layer"), False), (shuffled, True)):
+        assert not run.depends_on_parts
+        assert parts(run, 4).depends_on_parts == depends
+    with pytest.raises(ValueError, match=r"needs other sequences in a part of a batch, found train\.batch = 8"):
+        parts(shuffled, 8)

@@ -128,11 +128,11 @@ FAULTS: dict[str, tuple[type[Optimizer], dict[str, str]]] = {
         {"direction": "the direction is not like the gradient: block.experts is float16[2, 3, 4], expected float32[2"},
     ),
     "one vector": (
-        of(lambda _: stateless(lambda gradient: {"all": jnp.concatenate(list(map(jnp.ravel, jax.tree.leaves(gradient))))})),
+        of(lambda _: stateless(lambda tree: {"all": jnp.concatenate([x.ravel() for x in jax.tree.leaves(tree)])})),
         {"direction": "block.experts is missing, expected float32[2, 3, 4]", "goes down": "raised ",
          "loop": "raised ", "checkpoint": "raised ", "zero gradient": "", "groups": "raised "},
     ),
-    "memory": (of(remembers), {"no memory but the state": "the step is not always the same", "loop": "", "members": ""}),
+    "memory": (of(remembers), {"no memory but the state": "the step is not always", "loop": "", "members": ""}),
     "another start": (of(random_start), {"state": "init gives another state the second time", "loop": ""}),
     "a number of Python": (
         of(with_state(0.5, lambda part: part)),

@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from lrurun.config import planning
+from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.config.schedules import learning_rates
+from lrurun.config.schema import RunConfig
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import UsageError
@@ -18,8 +20,9 @@ from lrurun.training import optimizer
 from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.feed import Batches, label_type
-from lrurun.training.loop import train
+from lrurun.training.loop import train, train_together
 from tests.harness.machine import FINISHED_LADDER, Machine
+from tests.harness.optims import optim
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
 
 __all__ = ["data"]  # a fixture
@@ -71,22 +74,63 @@ def test_a_resumed_run_has_the_same_curves(probed: list[Event], data: Data) -> N
     assert_same(end(second), end(probed))
 
 
-def test_gradients_are_those_of_the_last_batch(probed: list[Event], data: Data) -> None:
-    """By automatic differentiation of the loss, with the dropout mask of the last step."""
-    run, events = config(), probed
+def expected_gradients(run: RunConfig, events: list[Event], data: Data) -> dict[str, float]:
+    """The norms of the last step's gradient, by automatic differentiation of the loss, with its dropout mask."""
     compiled, live = compiled_for(run, PROBED, data), end(events).live
     index, split = Batches(run.seed, 8, 50)(22), data.train
     assert split.lengths is not None
     batch = (split.inputs[index], split.labels[index].astype(label_type(split)), split.lengths[index].astype(np.int32))
-    key = jax.random.fold_in(stream(np.uint32(run.seed), "dropout"), 22)
+    key = jax.random.fold_in(stream(np.uint32(run.seed), "dropout"), 22) if run.model.dropout else None
     gradient = jax.jit(jax.grad(lambda params, stats, batch: compiled._loss(params, stats, batch, key)[0]))
     found = gradient(live.params, live.stats, batch)
     squares = dict.fromkeys(("recurrent", "regular"), 0.0)
     groups = optimizer.groups(run.optim, compiled.model.recurrence, live.params)
     for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(found), strict=True):
         squares[group] += float(np.sum(np.square(np.asarray(leaf, np.float64))))
-    for group, square in squares.items():
-        assert history(events)[23, f"gradient/{group}"] == pytest.approx(square**0.5, rel=1e-4)
+    return {group: square**0.5 for group, square in squares.items()}
+
+
+def assert_gradients(run: RunConfig, events: list[Event], data: Data) -> None:
+    for group, norm in expected_gradients(run, events, data).items():
+        assert history(events)[23, f"gradient/{group}"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_gradients_are_those_of_the_last_batch(probed: list[Event], data: Data) -> None:
+    assert_gradients(config(), probed, data)
+
+
+slow = pytest.mark.slow
+OTHERS = [
+    pytest.param(optim("sgd"), id="sgd"),
+    pytest.param(optim("adamw", clip=1e-3), id="clip"),
+    pytest.param(optim("adamw", accumulate=2), marks=slow, id="accumulate"),
+    pytest.param(optim("sgd", accumulate=4, clip=1e-3), marks=slow, id="accumulate and clip"),
+    *(pytest.param(optim(name), marks=slow, id=name) for name in OPTIMIZERS if name not in ("adamw", "sgd")),
+]
+
+
+@pytest.mark.parametrize("settings", OTHERS)
+def test_gradients_are_those_of_the_loss_with_any_optimiser(settings: OptimConfig, data: Data) -> None:
+    """Before clipping, of all parts of a batch, without the weight decay that is a part of some optimisers' gradients.
+
+    With a layer norm and without dropout, because parts of a batch have statistics and masks of their own.
+    """
+    run = config(optim=settings, norm="layer", dropout=0.0)
+    events = list(train(run, PROBED, data))
+    assert_gradients(run, events, data)
+    steps = {name for _, name in history(events) if name.startswith("effective_step/")}
+    of_adam = {"effective_step/recurrent", "effective_step/regular"}
+    assert steps == (of_adam if settings.name in ("adamw", "adam") else set())
+
+
+@pytest.mark.slow
+def test_a_second_program_for_gradients_changes_no_bit(data: Data) -> None:
+    """Of two seeds together, with an optimiser whose state starts as the parameters themselves."""
+    configs = [config(optim=optim("prodigy"), seed=seed) for seed in (3, 4)]
+    with_probes, plain = (list(train_together(configs, execution, data)) for execution in (PROBED, EXECUTION))
+    for member in (0, 1):
+        one, other = ([e for e in events if e.member == member] for events in (with_probes, plain))
+        assert_same(end(one), end(other))
 
 
 def test_effective_steps_and_quantiles_are_those_of_the_parameters(probed: list[Event], data: Data) -> None:

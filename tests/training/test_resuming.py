@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,17 @@ def test_a_run_that_is_resumed_at_any_boundary_is_the_undisturbed_one(case: str,
     other = fingerprint(run_of("lion" if case != "lion" else "adamw"))
     with pytest.raises(LrurunError, match="checkpoint of another run, found sha256"):
         checkpoints.restore(tmp_path / "5", compiled, other)
+
+
+def test_names_in_checkpoints_are_those_of_release_1(
+    data: Data, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    """Of AdamW without an average: a checkpoint of an earlier version is continued."""
+    run = run_of("adamw")
+    snapshot = next(event for event in train(run, EXECUTION, data) if isinstance(event, Reached)).snapshot()
+    checkpoints.save(tmp_path / "saved", snapshot, fingerprint(run))
+    arrays = checkpoints.arrays(tmp_path / "saved", fingerprint(run))
+    golden("checkpoint.txt", "".join(f"{name} {arrays[name].dtype} {arrays[name].shape}\n" for name in sorted(arrays)))
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ def test_the_pages_of_an_import(machine: Machine) -> None:
     assert "2 of 6 of batch: c5ca9d363c94 (killed), fda178a9f364 (exit code 1)" in page
     assert "Eigenvalues" not in page
     assert "Norms" not in page
+    assert "Learning rates" not in page
     assert view.get(f"/data/ladders/{ladder}?kind=curves").status == 200
     [run] = machine.json("runs", "--where", "rung=layer and seed=0")["runs"]
     page = words(view.page(f"/runs/{run['id']}"))

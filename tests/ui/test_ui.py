@@ -16,6 +16,7 @@ import pytest
 from lrurun import console
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
+from lrurun.config.schedules import learning_rates
 from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.figures.curves import BAND, average
@@ -160,6 +161,26 @@ def test_curves_are_the_means_of_the_report(view: View, monkeypatch: pytest.Monk
     accuracy = next(panel for panel in drawn["panels"] if panel["y"] == "validation accuracy [%]")
     assert sum(one["style"] == "thin" for one in accuracy["curves"]) == 4
     assert drawn["caption"].endswith("Thin lines: single seeds, 2 of a rung at most.")
+
+
+def test_rates_are_those_of_training(view: View) -> None:
+    [key] = re.findall(r'<a href="/ladders/(\w+)">', view.page("/"))
+    assert "?kind=rates" in view.page(f"/ladders/{key}")
+    drawn = json.loads(view.get(f"/data/ladders/{key}?kind=rates").body)
+    assert [panel["title"] for panel in drawn["panels"]] == ["all but the recurrent group", "recurrent group"]
+    [rung] = planning.choose_rungs(planning.make("sDigits", profile="smoke"), ["gamma-norm"])
+    optim, steps = rung.training.optim, rung.training.train.steps
+    rates = learning_rates(optim, steps)
+    for panel, factor in zip(drawn["panels"], (1.0, optim.recurrent_factor), strict=True):
+        assert {curve["style"] for curve in panel["curves"]} == {"line"}
+        [curve] = [curve for curve in panel["curves"] if "gamma-norm" in curve["label"]]
+        assert curve["x"] == list(range(steps))
+        # what is far below the peaks is not drawn on a logarithmic axis
+        shown = {k: y for k, y in enumerate(curve["y"]) if y is not None}
+        assert len(shown) >= steps - 2
+        assert shown == pytest.approx({k: float(factor * rates[k]) for k in shown})
+    part = json.loads(view.get(f"/data/ladders/{key}?kind=rates&from=10&to=20").body)
+    assert {(*curve["x"],) for panel in part["panels"] for curve in panel["curves"]} == {(*range(9, 22),)}
 
 
 def test_the_table_of_runs_is_what_its_address_says(filled: Machine, view: View) -> None:

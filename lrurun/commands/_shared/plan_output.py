@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,7 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
             plan.extend,
         ):
             console.paragraph(sentence)
-    for sentence in _rates(document.rungs):
+    for sentence in _rates(document.rungs, _estimating(plan)):
         console.paragraph(sentence)
     for sentence in _other_numerics(document.rungs):
         console.paragraph(sentence)
@@ -232,14 +232,28 @@ def _design(design: Mapping[str, Any]) -> str:
     )
 
 
-def _rates(rows: Sequence[PlannedRung]) -> list[str]:
-    """Sentences that say where the learning rates come from, one for each source; none for those still to be chosen."""
+def _estimating(plan: planning.Plan) -> set[str]:
+    """The rungs whose optimiser estimates a learning rate, which that of the configuration multiplies."""
+    if plan.kind == "program":
+        return set()
+    from lrurun.config.training_wording import estimates_rate
+
+    return {rung.name for rung in plan.rungs if estimates_rate(rung.training.optim)}
+
+
+def _rates(rows: Sequence[PlannedRung], estimating: Collection[str]) -> list[str]:
+    """Sentences that say where the learning rates come from, one for each source; none for those still to be chosen.
+
+    Args:
+        estimating: the rungs whose rates multiply an estimate.
+    """
     from lrurun.instances.remaining import TO_BE_CHOSEN
 
     by_source: dict[str, list[str]] = {}
     for row in rows:
         if (source := row.rate_source.text) != TO_BE_CHOSEN:
             rate = "" if row.learning_rate is None else f" {row.learning_rate:g}"
+            rate += " times its estimate" if row.rung in estimating else ""
             by_source.setdefault(source, []).append(f"{row.rung}{rate}")
     what = "Settings" if all(row.learning_rate is None for row in rows) else "Learning rates"
     return [f"{what} ({source}): {', '.join(names)}." for source, names in by_source.items()]

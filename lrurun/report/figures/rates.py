@@ -12,13 +12,15 @@ from lrurun.config.schedules import learning_rates
 from lrurun.config.schema import RunConfig
 from lrurun.config.training_wording import estimates_rate
 from lrurun.errors import UsageError
-from lrurun.report.figures.figures import Curve, Figure, Panel, Scale, Style, suited
+from lrurun.report.figures.figures import Curve, Figure, Panel, Scale, Style
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
 POINTS = 400
 """Steps of a curve that are drawn, beside those where its parts begin."""
+_FAR = 20.0
+"""Peaks that differ by more have a logarithmic axis: the smaller rates would be lines at 0."""
 _LOWEST = 1e-3
 """On a logarithmic axis, the smallest rate that is drawn, as a share of the smallest peak."""
 _NAMES = 2
@@ -80,10 +82,9 @@ def figure(drawn: Sequence[Line], *, title: str, sentences: Iterable[str] = ()) 
     configs = {label: config for label, (_, config) in labels.items()}
     factors = {config.optim.recurrent_factor for config in configs.values()}
     groups = {"": False} if factors == {1.0} else {"all but the recurrent group": False, "recurrent group": True}
-    scale = suited(_peak(config, recurrent=recurrent) for config in configs.values() for recurrent in groups.values())
-    lowest = _LOWEST * min(
-        _peak(config, recurrent=recurrent) for config in configs.values() for recurrent in groups.values()
-    )
+    peaks = [_peak(config, recurrent=recurrent) for config in configs.values() for recurrent in groups.values()]
+    scale: Scale = "log" if max(peaks) > _FAR * min(peaks) else "linear"
+    lowest = _LOWEST * min(peaks)
     panels = [
         Panel(
             title=group,
@@ -110,7 +111,7 @@ def figure(drawn: Sequence[Line], *, title: str, sentences: Iterable[str] = ()) 
 
 def _label(names: Sequence[str]) -> str:
     if len(names) <= _NAMES:
-        return ", ".join(names)
+        return " and ".join(names)
     return f"{names[0]} and {len(names) - 1} others"
 
 

@@ -16,6 +16,7 @@ from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, ImportedConfig, RunConfig, RunKind
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
+from lrurun.instances import phrases
 from lrurun.instances.import_record import ImportRecord
 from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
 from lrurun.judging.claims import Unbeaten
@@ -221,6 +222,8 @@ def build(
     selected = select(instance, metric, notes)
     if any(_test_selected(run) for runs in selected.values() for run in runs.runs):
         notes.append(BEST_OF_TEST if kind == "imported" else PAPER_PROTOCOL)
+    if text := phrases.parts_of_batches({rung: runs.runs[0].config for rung, runs in selected.items() if runs.runs}):
+        notes.append(Note(text))
     selecting = scored(instance, selected, metric, test_items)
     results, scoring = selecting.rungs, selecting.scoring
     untuned = [rung for rung, (_, source) in rates.items() if source.kind == "default"]

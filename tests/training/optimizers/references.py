@@ -11,7 +11,8 @@ import jax
 import numpy as np
 import optax
 
-from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
+from lrurun.config.optimizers import OptimConfig
+from tests.harness.optims import NEEDED, optim
 
 Arrays = dict[str, np.ndarray]
 """Dotted path of a parameter -> its array, float64."""
@@ -31,12 +32,8 @@ GROUPS = {
 
 def settings(name: str, **changes: Any) -> OptimConfig:
     """Settings that all optimisers have, none at a value that would hide it, and `changes`."""
-    common: dict[str, Any] = {"lr": 0.02, "recurrent_factor": 0.25, "weight_decay": 0.3, "decay_norm_bias": False}
-    needed = {
-        "schedule_free_adamw": {"schedule": "constant"},
-        "prodigy": {"lr": 1.0, "recurrent_factor": 1.0, "estim_lr0": 1e-2},
-    }
-    return OPTIMIZERS[name].settings(name=name, **common | needed.get(name, {}) | changes)
+    common = {"lr": 0.02, "recurrent_factor": 0.25, "weight_decay": 0.3, "decay_norm_bias": False}
+    return optim(name, **common | NEEDED.get(name, {}) | ({"estim_lr0": 1e-2} if name == "prodigy" else {}) | changes)
 
 
 def decays(config: OptimConfig, path: str) -> float:
