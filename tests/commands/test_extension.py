@@ -218,9 +218,12 @@ def test_a_request_is_repeated_with_it(copy: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_an_added_value_is_verified(copy: Machine) -> None:
-    [run] = copy.json("runs", "--where", "stage=tune and settings.lr=0.08")["runs"]
-    assert "verified" in copy.run("verify", run["id"]).stdout
+def test_an_added_value_is_verified(machine: Machine) -> None:
+    write(machine.folder, ONE_SEED)
+    machine.run("ladder", *TUNED, "--seeds", "1", "--jobs", "1")
+    for where in ("stage=tune and settings.lr=0.08", "stage=train"):
+        [run] = machine.json("runs", "--where", where)["runs"]
+        assert "verified: all " in machine.run("verify", run["id"]).stdout
 
 
 @pytest.mark.slow
