@@ -13,6 +13,7 @@ from lrurun.bench.rungs import Measurements, error_text
 from lrurun.commands._shared import plan_output
 from lrurun.commands._shared.options import (
     Decide,
+    Extend,
     Json,
     LadderName,
     MaxSeeds,
@@ -59,6 +60,7 @@ def plan(
     decide: Decide = False,
     max_seeds: MaxSeeds = None,
     tune: Tune = False,
+    extend: Extend = None,
     set_: Sets = None,
     sweep: Sweeps = None,
     name: NewName = None,
@@ -97,6 +99,7 @@ def plan(
         rungs=rung or [],
         seeds=seeds,
         tune=tune,
+        extend=extend,
         sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,

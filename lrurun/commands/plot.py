@@ -16,6 +16,7 @@ from lrurun.commands._shared.options import (
     ChoiceSeeds,
     Choose,
     ComparedRungs,
+    ExtendedInstance,
     FigureWidth,
     Instance,
     LadderName,
@@ -102,6 +103,7 @@ def plot(
     ladder: LadderName = None,
     profile: ProfileName = None,
     tune: TunedInstance = False,
+    extend: ExtendedInstance = None,
     set_: SetsOfInstance = None,
     instance: Instance = None,
     no_differences: Annotated[
@@ -141,7 +143,12 @@ def plot(
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
     ladder = ladder_or_default(ladder, names[0] if names else None)
     request = LadderRequest(
-        task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=parse_sets(set_ or [])
+        task=names[0] if names else "",
+        ladder=ladder,
+        profile=profile,
+        tune=tune,
+        extend=extend,
+        sets=parse_sets(set_ or []),
     )
     suffix = _suffix(context, out, format, kind)
     of_runs = bool(names) and _are_runs(names)

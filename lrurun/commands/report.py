@@ -17,6 +17,7 @@ from lrurun.commands._shared.options import (
     Caption,
     ChoiceSeeds,
     Choose,
+    ExtendedInstance,
     Format,
     Instance,
     Json,
@@ -76,6 +77,7 @@ def report(
     choose: Choose = False,
     choice_seeds: ChoiceSeeds = CHOICE_SEEDS,
     tune: TunedInstance = False,
+    extend: ExtendedInstance = None,
     set_: SetsOfInstance = None,
     instance: Instance = None,
     speed: Annotated[bool, typer.Option("--speed", help="Report training speeds instead of test scores.")] = False,
@@ -161,7 +163,7 @@ def report(
     if task is not None and is_study:
         from lrurun.commands._shared import study_output
 
-        for option in ("ladder", "rung", "by", "tune", "speed", "limit", "detect", "columns"):
+        for option in ("ladder", "rung", "by", "tune", "extend", "speed", "limit", "detect", "columns"):
             if is_given(context, option):
                 raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
@@ -176,7 +178,12 @@ def report(
             f"lrurun report{'' if task is None else f' {task}'} --detect {detect:g} --json",
         )
     request = LadderRequest(
-        task=task or "", ladder=ladder_or_default(ladder, task), profile=profile, tune=tune, sets=parse_sets(set_ or [])
+        task=task or "",
+        ladder=ladder_or_default(ladder, task),
+        profile=profile,
+        tune=tune,
+        extend=extend,
+        sets=parse_sets(set_ or []),
     )
     show = Shown(
         rungs=rung or [],

@@ -57,8 +57,8 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
 
     json_fields: ClassVar[Sequence[str]] = (
         "ladder task profile total done running queued interrupted diverged failed eta_seconds instance=key "
-        "name=short_name set tune running_on silent user metric superseded_by missing_file hidden finished_at removed "
-        "rungs"
+        "name=short_name set tune extend running_on silent user metric superseded_by missing_file hidden finished_at "
+        "removed rungs"
     ).split()
     instance: Instance
     total: int

@@ -29,6 +29,8 @@ class Instance(Struct, frozen=True, kw_only=True):
     """The values of `--set`, by their dotted paths."""
     tune: bool = False
     """Whether it was tuned."""
+    extend: int = 0
+    """How many values tuning could add to the grid of each rung."""
     data: dict[str, Any] = {}
     """What its runs recorded about their data: "source", "kind", "baselines", "published", "sha256", for classes at
     positions "test_labels"; empty where they are not known."""
@@ -45,7 +47,9 @@ class Instance(Struct, frozen=True, kw_only=True):
         Args:
             untuned: what an instance that was not tuned has in place of "tuned"; empty: nothing.
         """
-        tuning = "tuned" if self.tune else untuned
+        tuning = untuned
+        if self.tune:
+            tuning = f"tuned with --extend {self.extend}" if self.extend else "tuned"
         return [
             self.task,
             *([f"profile {self.profile}"] if self.profile else []),
@@ -81,6 +85,7 @@ class Instance(Struct, frozen=True, kw_only=True):
         changed += [] if data in _USUAL else [data]
         digest = hashlib.sha256("\n".join(changed).encode()).hexdigest()[:6]
         tuned = "tuned" if self.tune else ""
+        tuned += f"-extend{self.extend}" if self.extend else ""
         parts = [self.ladder, self.task, self.profile or "", what, tuned, digest if changed else ""]
         return "-".join(re.sub(r"[^\w.-]+", "", part, flags=re.ASCII) for part in parts if part)
 

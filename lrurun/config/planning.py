@@ -16,7 +16,16 @@ from lrurun.config import imported, names, programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder, Rung, default_ladder, load_ladder, load_packages, metric_rules, outside_scope
-from lrurun.config.recipe import Profile, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
+from lrurun.config.recipe import (
+    INSTEAD_OF_EXTEND,
+    Profile,
+    Recipe,
+    Tried,
+    check_scopes,
+    get_profile,
+    load_recipe,
+    read_recipe,
+)
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.resolve import RATE, RateSource, full, resolve, with_point
@@ -42,6 +51,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     changes: dict[str, Any]
     """The values of `--set` that have an effect, without settings of execution. Other values make another instance."""
     tune: bool
+    extend: int = 0
+    """How many values tuning may add to the grid of each rung, see `lrurun.config.tuning`."""
     rungs: tuple[ResolvedRung, ...]
     options: Options
     """Settings of the data."""
@@ -72,13 +83,14 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The identity of the instance; neither a ledger nor the data are known here."""
         ladder, task = self.ladder.name, self.recipe.task
         return Instance(
-            ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, kind=self.kind
-        )
+            ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, extend=self.extend,
+            kind=self.kind,
+        )  # fmt: skip
 
     @property
     def spec(self) -> InstanceSpec:
         """What distinguishes this instance from others of the same ladder, task and profile."""
-        return InstanceSpec(set=self.changes, tune=self.tune, digest=self._digest)
+        return InstanceSpec(set=self.changes, tune=self.tune, extend=self.extend, digest=self._digest)
 
     @property
     def _digest(self) -> str:
@@ -90,17 +102,19 @@ class Plan(Struct, frozen=True, kw_only=True):
             document = [conditions, msgspec.to_builtins(table.reading), table.choose]
             return hashlib.sha256(msgspec.json.encode(document)).hexdigest()[:12]
         rungs = [[rung.name, rung.on, fingerprint(rung.config)] for rung in self.rungs]
-        tuned = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
+        tuned: list[Any] = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
+        tuned += [self.extend] if self.extend else []
         return hashlib.sha256(msgspec.json.encode([rungs, tuned if self.tune else None])).hexdigest()[:12]
 
     @property
     def name_parts(self) -> names.NameParts:
         """The facts that distinguish the instance from others, of which its name is made."""
         recipe, ladder = Path(self.recipe.path).stem, Path(self.ladder.path).stem or self.ladder.name
+        extended = None if self.extend_option is None else f"extend{self.extend_option}"
         is_plain = ladder == "lru" or self.ladder.path == self.recipe.path
         return names.NameParts(
             files=(recipe if recipe and self.is_trained_here else self.recipe.task, *([] if is_plain else [ladder])),
-            options=tuple(filter(None, [self.profile, "tune" if self.tune else None])),
+            options=tuple(filter(None, [self.profile, "tune" if self.tune else None, extended])),
             changes=self.changes,
         )
 
@@ -121,6 +135,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     def tuning_seeds(self) -> range:
         """The seeds that each point of the grid, or trial of the search, is trained with."""
         return range(TUNING_SEED, TUNING_SEED + tuning_grid.seeds_of(self.recipe, self.profile))
+
+    @property
+    def extend_option(self) -> int | None:
+        """The value of `--extend` that makes this instance; None where it makes no difference."""
+        is_as_declared = self.extend == tuning_grid.extension_of(self.recipe, self.profile)
+        return None if not self.tune or is_as_declared or not _is_extensible(self.rungs) else self.extend
 
     @property
     def grid(self) -> dict[str, Tried]:
@@ -171,7 +191,9 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def with_sets(self, sets: Mapping[str, Any]) -> Plan:
         """The plan of the instance with these values of `--set` instead. Raises UsageError."""
-        return of_documents(self.ladder, self.recipe, profile=self.profile, sets=sets, tune=self.tune)
+        return of_documents(
+            self.ladder, self.recipe, profile=self.profile, sets=sets, tune=self.tune, extend=self.extend_option
+        )
 
     def cautions(self, rungs: Collection[str]) -> list[str]:
         """Sentences for reports about side effects: what these rungs change beyond their declared change."""
@@ -191,6 +213,7 @@ def make(
     profile: str | None = None,
     sets: Mapping[str, Any] = MappingProxyType({}),
     tune: bool = False,
+    extend: int | None = None,
     imports: bool = True,
 ) -> Plan:
     """Reads the documents and resolves every rung; with `imports`, loads the plug-ins that they name.
@@ -199,9 +222,8 @@ def make(
         UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
     """
     document = load_ladder(ladder or default_ladder(task), imports=imports)
-    return of_documents(
-        document, load_recipe(task, imports=imports), profile=profile, sets=sets, tune=tune, imports=imports
-    )
+    recipe = load_recipe(task, imports=imports)
+    return of_documents(document, recipe, profile=profile, sets=sets, tune=tune, extend=extend, imports=imports)
 
 
 def of_documents(
@@ -211,12 +233,15 @@ def of_documents(
     profile: str | None,
     sets: Mapping[str, Any],
     tune: bool,
+    extend: int | None = None,
     imports: bool = False,
     files: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Makes a plan like `make`, from documents that have been read; `sets` are the values of `--set`, `files` is as for
-    `resolve`."""
+    """Makes a plan like `make`, from documents that have been read; `sets` are the values of `--set`, `extend` is that
+    of `--extend`, `files` is as for `resolve`."""
     check_scopes(document, recipe)
+    if extend is not None and not tune:
+        raise UsageError("--extend: belongs to --tune", "add --tune, or leave it out")
     settable = recipe.known
     for declared in document.rungs:
         where = f"{document.path}, rung {declared.name}"
@@ -259,10 +284,45 @@ def of_documents(
                     _check_length(tried, options)
     if tune and not any(rung.tried for rung in rungs):
         raise _nothing_to_tune(document, recipe, profile, changes)
+    added = _extension(recipe, profile, rungs, extend) if tune else 0
     typed = {path: value for rung in reversed(rungs) for path, value in full(rung.config).items()}
     # as converted: 1 and 1.0 are one instance
     changes = {path: typed[path] for path in changes if not path.startswith("execution.")}
-    return of_rungs(document, recipe, rungs, profile=profile, changes=changes, tune=tune)
+    return of_rungs(document, recipe, rungs, profile=profile, changes=changes, tune=tune, extend=added)
+
+
+def _extension(recipe: Recipe, profile: str | None, rungs: Sequence[ResolvedRung], extend: int | None) -> int:
+    """How many values tuning may add to the grid of each rung: as `--extend` says, else the profile or the recipe.
+
+    Raises:
+        UsageError: `--extend` of a search, or of grids that it cannot extend.
+    """
+    if extend and (search := search_of(recipe, profile)) is not None:
+        raise UsageError(f"--extend {extend}: is for a grid, and the recipe has a {search.text}", INSTEAD_OF_EXTEND)
+    if _is_extensible(rungs):
+        return tuning_grid.extension_of(recipe, profile) if extend is None else extend
+    if extend:
+        raise UsageError(
+            f"--extend {extend}: no rung tries two or more numbers, whose ratio gives the next one",
+            "list two numbers in [tune.grid], or leave it out",
+        )
+    return 0
+
+
+def _is_extensible(rungs: Iterable[ResolvedRung]) -> bool:
+    return any(tuning_grid.extensible(rung.grid) for rung in rungs)
+
+
+def fits(plan: Plan, rung: ResolvedRung, point: dict[str, Any]) -> bool:
+    """Whether the values of a point are valid for a rung: within the limits of each setting, and together."""
+    try:
+        tried = with_point(rung, point, plan.recipe.path, plan.recipe)
+        if plan.is_of_models:
+            _check_length(tried, plan.options)
+            _check_frame(tried, plan.options)
+    except UsageError:
+        return False
+    return True
 
 
 def _rung_path_faults(rung: Rung, where: str, settable: Collection[str]) -> Iterator[UsageError]:
@@ -327,6 +387,7 @@ def of_rungs(
     profile: str | None,
     changes: dict[str, Any],
     tune: bool,
+    extend: int = 0,
 ) -> Plan:
     """The plan with these rungs, which have been resolved.
 
@@ -341,6 +402,7 @@ def of_rungs(
         seeds=reduced.seeds or recipe.seeds,
         changes=changes,
         tune=tune,
+        extend=extend,
         rungs=tuple(rungs),
         options=_data(recipe, profile, reduced)[0],
         data_name=_data_name(recipe, profile, reduced),

@@ -90,6 +90,11 @@ Tried = Annotated[list[Any], Meta(min_length=1)] | Range
 """Values to try; in a search, also a range."""
 
 
+MOST_ADDED = 20
+"""The most values that may be added to the grid of a rung [ours]: 20 doublings are a factor of a million."""
+Extension = Annotated[int, Meta(ge=0, le=MOST_ADDED)]
+
+
 class Tune(Document, frozen=True, kw_only=True):
     """The tuning of a recipe: points of a grid, or trials of a search, of which one is chosen on validation only."""
 
@@ -105,6 +110,8 @@ class Tune(Document, frozen=True, kw_only=True):
     """The number of trials that TPE proposes together, without each other's results, and that may train at a time."""
     seeds: Annotated[int, Meta(ge=1, le=100)] = 3
     """The number of seeds with which each point of the grid, or trial of the search, is trained."""
+    extend: Extension = 0
+    """How many values are added to the grid of each rung, one after another, while its best value is at an edge."""
     found: str = ""
     """Where and when the learning rates in this recipe were chosen."""
     results: dict[str, dict[str, Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]]] = field(default_factory=dict)
@@ -160,6 +167,8 @@ class Profile(Document, frozen=True, kw_only=True):
     """Dotted path -> values to try: a grid or space in place of the recipe's."""
     tune_seeds: Annotated[int, Meta(ge=1, le=100)] | None = None
     """The number of seeds of tuning, in place of the recipe's. None: the recipe's, at most `seeds` of the profile."""
+    tune_extend: Extension | None = None
+    """How many values are added to the grid of each rung, in place of the recipe's `extend`."""
     tune_values: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """The largest number of values of a setting that a grid has: of longer lists, those in the middle. None: all."""
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
@@ -441,8 +450,8 @@ def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[st
 
 
 def _without_grids(table: dict[str, Any]) -> dict[str, Any]:
-    """A copy without the tables `tune` of the recipe, its profiles and its rungs."""
-    kept = {key: value for key, value in table.items() if key != "tune"}
+    """A copy without the tables `tune` of the recipe, its profiles and its rungs, and what else is for grids alone."""
+    kept = {key: value for key, value in table.items() if key not in ("tune", "tune_extend")}
     return {key: _without_grids(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
@@ -488,6 +497,8 @@ def rules(recipe: Recipe) -> Iterator[UsageError]:
         yield from _grid_rules(profile.tune or {}, recipe, f"{where} [profile.{name}.tune]", searches=searches)
         if profile.trials is not None and not searches:
             yield UsageError(f"{where} [profile.{name}], trials: the recipe has no search", NEEDS_SEARCH)
+        if profile.tune_extend is not None and searches:
+            yield UsageError(f"{where} [profile.{name}], tune_extend: is for a grid", INSTEAD_OF_EXTEND)
         yield from _table_rules(profile, recipe, where, f"profile.{name}.", searches=searches)
 
 
@@ -512,6 +523,8 @@ def _program_rules(recipe: Recipe, where: str) -> Iterator[UsageError]:
 
 NEEDS_SEARCH = 'add search = "random" or "tpe" to [tune], and what it tries to [tune.space]'
 
+INSTEAD_OF_EXTEND = "a search stays within its space: widen low and high, and raise trials"
+
 
 def _tune_rules(tune: Tune, where: str) -> Iterator[UsageError]:
     """Faults of a table that mixes a grid and a search, or lacks what either of them needs."""
@@ -531,6 +544,8 @@ def _tune_rules(tune: Tune, where: str) -> Iterator[UsageError]:
         yield UsageError(f"{search} without a space", hint)
     if tune.trials is None:
         yield UsageError(f"{search} without a budget", "as in trials = 20")
+    if tune.extend:
+        yield UsageError(f"{search} and extend = {tune.extend} exclude each other", INSTEAD_OF_EXTEND)
 
 
 def _table_rules(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from lrurun.config.schema import TUNING_SEED, Config, Execution, RunKind
@@ -19,8 +20,17 @@ class InstanceSpec(Struct, frozen=True, kw_only=True):
     """Dotted path -> the value of a changed setting."""
     tune: bool = False
     """Whether learning rates are tuned first."""
+    extend: int = 0
+    """How many values tuning may add to the grid of each rung."""
     digest: str = ""
     """A digest of the resolved rungs and the design of tuning."""
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The fields by their names, as ledgers and keys have them: an instance whose grid is not extended has no field
+        for it, as it had none before there was one."""
+        table: dict[str, Any] = msgspec.to_builtins(self)
+        return table if self.extend else {name: value for name, value in table.items() if name != "extend"}
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):

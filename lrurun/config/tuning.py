@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lrurun import floats
 from lrurun.config import tuning_grid
-from lrurun.config.planning import Plan, planned_run
+from lrurun.config.planning import Plan, fits, planned_run
 from lrurun.config.recipe import Range, Tried
 from lrurun.config.resolve import ResolvedRung, full, with_point
 from lrurun.config.runs import PlannedRun
@@ -21,6 +21,10 @@ from lrurun.config.settings import combinations
 Results = Sequence["dict[str, float] | None"]
 """The metrics of tuning runs, in the order of the runs; None for a run without a result."""
 
+TUNING_GRID = "the tuning grid"
+EXTENDED_GRID = "the tuning grid, extended beyond its edge"
+"""The sources of the values of tuning runs."""
+
 
 def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
     """The tuning runs of rungs that need no earlier results, see `tuning_of`."""
@@ -28,7 +32,8 @@ def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
 
 
 def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedRun]:
-    """The tuning runs of a rung: all of a grid; for a search, as many as follow from the earlier results.
+    """The tuning runs of a rung: all of a grid, with the values that the results add to it; for a search, as many as
+    follow from the earlier results.
 
     The seeds of a point are side by side. A rung that tries nothing has none. A search may propose a point twice,
     with the same runs.
@@ -36,26 +41,71 @@ def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedR
     Raises:
         LrurunError: a search without Optuna.
     """
-    source = "the tuning grid" if plan.search is None else f"the tuning: {plan.search.text}"
-    points = _points(plan, rung, results)
-    rungs = [with_point(rung, point, source, plan.recipe) for point in points]
+    source = TUNING_GRID if plan.search is None else f"the tuning: {plan.search.text}"
+    points, count = _points(plan, rung, results), len(_points(plan, rung, ()))
+    rungs = [
+        with_point(rung, point, source if k < count or plan.search else EXTENDED_GRID, plan.recipe)
+        for k, point in enumerate(points)
+    ]
     return [planned_run(plan, tuned, "tune", seed, k) for k, tuned in enumerate(rungs) for seed in plan.tuning_seeds]
 
 
 def budget(plan: Plan, rung: ResolvedRung) -> int:
-    """The number of tuning runs that a rung has when its tuning is complete."""
+    """The number of tuning runs that a rung has at least when its tuning is complete, see `most_added`."""
     points = plan.search.trials if plan.search is not None and rung.grid else len(_points(plan, rung, ()))
     return points * len(plan.tuning_seeds)
+
+
+def most_added(plan: Plan, rung: ResolvedRung) -> int:
+    """The largest number of tuning runs that follow the grid of a rung, with values beyond its edges."""
+    return plan.extend * len(plan.tuning_seeds) if tuning_grid.extensible(rung.grid) else 0
+
+
+def added_points(plan: Plan, rung: ResolvedRung, results: Results) -> list[dict[str, Any]]:
+    """The points that the results of a rung's tuning runs add to its grid, in their order."""
+    return [] if plan.search is not None else _points(plan, rung, results)[len(_points(plan, rung, ())) :]
 
 
 def _points(plan: Plan, rung: ResolvedRung, results: Results) -> list[dict[str, Any]]:
     if not rung.grid:
         return []
     if plan.search is None:
-        return combinations({path: tuning_grid.examples(tried) for path, tried in rung.grid.items()})
+        grid = combinations({path: tuning_grid.examples(tried) for path, tried in rung.grid.items()})
+        return _extended(plan, rung, grid, results)
     seeds = len(plan.tuning_seeds)
     scores = [trial.mean if trial.scores and trial.count == seeds else None for trial in _point_scores(plan, results)]
     return proposed_points(plan.search, rung.grid, full(rung.config), scores)
+
+
+def _extended(plan: Plan, rung: ResolvedRung, grid: list[dict[str, Any]], results: Results) -> list[dict[str, Any]]:
+    """The points of a grid with those that follow: each from the results of all points before it."""
+    points, scored = list(grid), _point_scores(plan, results)
+    for _ in range(plan.extend):
+        if len(scored) < len(points):
+            break
+        chosen = _choice(rung, points, scored[: len(points)])
+        point = None if chosen is None else _beyond(plan, rung, chosen, points)
+        if point is None:
+            break
+        points.append(point)
+    return points
+
+
+def _beyond(
+    plan: Plan, rung: ResolvedRung, chosen: dict[str, Any], points: Sequence[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The point beyond a chosen one: the first setting that is at an edge of its values has the next value, the others
+    stay. None if none is at an edge, or none has a next value that is valid."""
+    defaults = full(rung.config)
+    for path in tuning_grid.extensible(rung.grid):
+        values = {point[path] for point in points}
+        if not tuning_grid.is_edge(chosen[path], list(values)):
+            continue
+        whole = not isinstance(defaults.get(path), float) and all(isinstance(value, int) for value in values)
+        value = tuning_grid.next_value(chosen[path], values, whole=whole)
+        if value is not None and fits(plan, rung, point := chosen | {path: value}):
+            return point
+    return None
 
 
 class _PointScores(Struct, frozen=True):
@@ -111,11 +161,16 @@ def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, 
     of the other point does not count, because with it a point with one bad seed would always tie. Of the points that
     tie, the middle is chosen, see `_middle`.
     """
-    scored = _point_scores(plan, results)
+    return _choice(rung, _points(plan, rung, results), _point_scores(plan, results))
+
+
+def _choice(
+    rung: ResolvedRung, points: Sequence[dict[str, Any]], scored: Sequence[_PointScores]
+) -> dict[str, Any] | None:
+    """The point that the scores of these points choose, see `choose_point`."""
     most = max((point.count for point in scored if point.scores), default=0)
     if not most:
         return None
-    points = _points(plan, rung, results)
     ranked = sorted(
         (k for k, point in enumerate(scored) if point.scores and point.count == most),
         key=lambda k: (-scored[k].mean, floats.mean(scored[k].losses)),
@@ -143,7 +198,8 @@ def _middle(grid: dict[str, Tried], points: Sequence[dict[str, Any]], tied: Sequ
 
 
 def _order(tried: Tried, values: list[Any]) -> list[Any]:
-    """The values of a path in the order of their ranks; `values` are the values that the points of a search have."""
-    listed = values if isinstance(tried, Range) else tried
+    """The values of a path in the order of their ranks; `values` are those of the points, which may be more than a grid
+    lists."""
+    listed = values if isinstance(tried, Range) else [*tried, *(value for value in values if value not in tried)]
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed)
     return sorted(listed) if numbers else listed

@@ -4,7 +4,9 @@ profile, and from the recipe's table for the rung."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from lrurun.config.optimizers import OPTIMIZERS
@@ -45,6 +47,22 @@ def seeds_of(recipe: Recipe, profile: str | None) -> int:
     return reduced.tune_seeds or min(seeds, reduced.seeds or seeds)
 
 
+def extension_of(recipe: Recipe, profile: str | None) -> int:
+    """The number of values that may be added to the grid of a rung, as the recipe or its profile says."""
+    extend = get_profile(recipe, profile).tune_extend
+    return (recipe.tune or Tune()).extend if extend is None else extend
+
+
+def extensible(grid: Mapping[str, Tried]) -> list[str]:
+    """The paths of a grid that can be extended: those with two or more numbers to go on from."""
+    return [path for path, tried in grid.items() if isinstance(tried, list) and are_numbers(tried)]
+
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether these are two or more values, and all of them are numbers."""
+    return len(values) > 1 and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
 def examples(tried: Tried) -> list[Any]:
     """The values to try, or the ends of their range, which must all be valid for the rung."""
     return [tried.low, tried.high] if isinstance(tried, Range) else tried
@@ -53,9 +71,28 @@ def examples(tried: Tried) -> list[Any]:
 def is_edge(value: Any, tried: Tried) -> bool:
     """Whether a value is the smallest or the largest number that was tried, so that the best one may lie beyond."""
     ends = examples(tried)
-    if len(ends) < 2 or any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
-        return False
-    return value in (min(ends), max(ends))
+    return are_numbers(ends) and value in (min(ends), max(ends))
+
+
+def next_value(value: float, values: Collection[float], *, whole: bool) -> float | None:
+    """The next number beyond `value`, the smallest or the largest of `values`, by the ratio of the two values at that
+    edge; None if the ratio leads to no other number of the same sign, as from 0.
+
+    A whole number is rounded, which is at least 1 further out. Other numbers get four significant digits, or as many as
+    it takes to be further out.
+    """
+    rest = [other for other in values if other != value]
+    is_largest = value > max(rest)
+    neighbour = max(rest) if is_largest else min(rest)
+    if value * neighbour <= 0:
+        return None
+    if whole:  # neighbours differ by 1 at least, and so do the value and the next one after rounding
+        return round(Fraction(int(value)) ** 2 / int(neighbour))
+    exact = value * (value / neighbour)
+    if not math.isfinite(exact) or exact * value <= 0:  # beyond what floats hold
+        return None
+    rounded = (float(f"{exact:.{digits}g}") for digits in range(4, 18))
+    return next((number for number in rounded if (number > value if is_largest else number < value)), None)
 
 
 def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Collection[str]) -> TuningGrid:
@@ -106,21 +143,29 @@ def has(choices: Mapping[str, Any], path: str) -> bool:
     return choice is None or path.rpartition(".")[2] in own_settings(choice, choices[choice])
 
 
-def sentences(grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None) -> list[str]:
-    """Sentences about the values that tuning tries, one for each different grid or space in `grids`, by rung."""
+def sentences(
+    grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None, extend: int = 0
+) -> list[str]:
+    """Sentences about the values that tuning tries, one for each different grid or space in `grids`, by rung; and one
+    on the values that are added, up to `extend`."""
     method = f" with {plural(seeds, 'seed')}" + ("" if search is None else f" by {search.text}")
     rungs: dict[str, list[str]] = {}
     for rung, grid in grids.items():
         tried = "; ".join(f"{path} from {_listed(values)}" for path, values in grid.items())
         rungs.setdefault(tried, []).append(rung)
+    added = []
+    if extended := [rung for rung, grid in grids.items() if extend and extensible(grid)]:
+        which = "" if len(extended) == len(grids) else f" (of {', '.join(extended)})"
+        added = [f"While the best value of a rung{which} is at the edge, the next one is added, {extend} at most."]
     if len(rungs) == 1:
-        return [f"Chosen on validation{method}, for each rung: {tried}." for tried in rungs]
-    return [
+        return [*(f"Chosen on validation{method}, for each rung: {tried}." for tried in rungs), *added]
+    listed = [
         f"Chosen on validation{method}, for {', '.join(names)}: {tried}."
         if tried
         else f"Not tuned: {', '.join(names)}."
         for tried, names in rungs.items()
     ]
+    return [*listed, *added]
 
 
 def _listed(values: Tried) -> str:

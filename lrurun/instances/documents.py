@@ -79,7 +79,10 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
         if plan.kind == "imported":  # whose rungs have the settings of their runs, which no document has
             used = plan
         else:
-            used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
+            used = planning.of_documents(
+                ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune,
+                extend=plan.extend_option,
+            )  # fmt: skip
         rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
         table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
         ledger.event(DOCUMENTS, "ladder and recipe as they were run", table, ladder=instance.key)
@@ -234,9 +237,17 @@ def _is_here(group: paths.Group, name: str) -> bool:
 
 
 def present_plan(
-    ledger: Ledger, instance: LadderInstance, ladder: Ladder, *, sets: Mapping[str, Any], tune: bool
+    ledger: Ledger,
+    instance: LadderInstance,
+    ladder: Ladder,
+    *,
+    sets: Mapping[str, Any],
+    tune: bool,
+    extend: int | None,
 ) -> planning.Plan:
     """The plan of a ladder with the recipe of an instance: lrurun's own as it is now, others as they were run.
+
+    `extend` is the value of `--extend`, as for `lrurun.config.planning.make`.
 
     Raises:
         UsageError: the values do not fit, or there is no such recipe.
@@ -247,7 +258,9 @@ def present_plan(
     else:
         recipe = recorded.recipe
     files = None if recorded is None else recorded.files
-    return planning.of_documents(ladder, recipe, profile=instance.profile, sets=sets, tune=tune, files=files)
+    return planning.of_documents(
+        ladder, recipe, profile=instance.profile, sets=sets, tune=tune, extend=extend, files=files
+    )
 
 
 def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
@@ -256,14 +269,17 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
     Raises:
         UsageError: the plug-in of its task is not loaded, or the documents do not fit this version.
     """
-    recorded, sets, tune = find(ledger, instance), instance.spec.set, instance.spec.tune
+    recorded, sets, tune, extend = find(ledger, instance), instance.spec.set, instance.spec.tune, instance.spec.extend
     if recorded is None:
         return planning.make(
-            instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False
-        )
+            instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune,
+            extend=extend if tune else None, imports=False,
+        )  # fmt: skip
     load_code(ledger, instance, recorded, "task")
     rungs = [structs.replace(rung, config=schema.recorded(rung.config)) for rung in recorded.rungs]
-    return planning.of_rungs(recorded.ladder, recorded.recipe, rungs, profile=instance.profile, changes=sets, tune=tune)
+    return planning.of_rungs(
+        recorded.ladder, recorded.recipe, rungs, profile=instance.profile, changes=sets, tune=tune, extend=extend
+    )
 
 
 # The code of an instance

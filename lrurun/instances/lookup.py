@@ -76,8 +76,11 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
 
     phrases = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        same = (instance.profile, instance.spec.set, instance.spec.tune) == (plan.profile, plan.changes, plan.tune)
-        if same and instance.spec != plan.spec:
+        spec = instance.spec
+        same = (instance.profile, spec.set, spec.tune, spec.extend) == (
+            plan.profile, plan.changes, plan.tune, plan.extend,
+        )  # fmt: skip
+        if same and spec != plan.spec:
             counts = ledger.state_counts(instance.key)
             if finished := sum(counts.get(state, 0) for state in FINISHED):
                 design = design_record.verdict_counts(instance, ledger)

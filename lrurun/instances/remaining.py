@@ -62,14 +62,16 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     """The time of a run with one worker, as measured or as earlier runs show it; None if there is neither."""
     seconds_left: float | None
     """The time left with one worker; None where it is not known."""
+    extension_runs: int = 0
+    """At most so many tuning runs follow beyond the edges of the grid."""
     measurement: Measurement | None = None
     """With `--measure`: what it found; it is then the source of the speed and the times."""
     measurement_error: str | None = None
     """Why the rung could not be measured."""
 
-    def seconds_for(self, seeds: int) -> float | None:
-        """The time of so many final runs, with one worker; None where that is not known."""
-        return None if self.seconds_per_run is None else seeds * self.seconds_per_run
+    def seconds_for(self, runs: int) -> float | None:
+        """The time of so many runs, with one worker; None where that is not known."""
+        return None if self.seconds_per_run is None else runs * self.seconds_per_run
 
 
 class FirmVerdict(Struct, frozen=True, kw_only=True):
@@ -83,6 +85,8 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
     command: str
     compiles: bool
     """Whether compiling takes time beside it."""
+    extends: bool = False
+    """Whether more tuning runs may follow beyond the edges of a grid."""
 
     @property
     def text(self) -> str:
@@ -90,15 +94,16 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
         compiling)"."""
         time = "" if self.eta_seconds is None else f", about {console.rough_duration(self.eta_seconds)}"
         time += " plus compiling" if time and self.compiles else ""
-        return f"{self.command} ({plural(self.runs_left, 'run')}{time})"
+        least = "at least " if self.extends else ""
+        return f"{self.command} ({least}{plural(self.runs_left, 'run')}{time})"
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun plan`."""
 
     json_fields: ClassVar[Sequence[str]] = (
-        "ladder task profile set tune name=short_name label data seeds design workers eta_seconds later_runs "
-        "later_seconds firm rungs notes"
+        "ladder task profile set tune extend name=short_name label data seeds design workers eta_seconds later_runs "
+        "later_seconds extension_runs extension_seconds firm rungs notes"
     ).split()
     instance: Instance
     """With the short name that it has in the ledger, or will get, and the data as far as they are prepared."""
@@ -110,6 +115,10 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     later_runs: int = 0
     """With `--decide`: at most so many more follow, after the next look."""
     later_seconds: float | None = None
+    """The time that they take at most; None where that is not known."""
+    extension_runs: int = 0
+    """At most so many tuning runs follow beyond the edges of the grids; `runs` and `eta_seconds` are without them."""
+    extension_seconds: float | None = None
     """The time that they take at most; None where that is not known."""
     firm: FirmVerdict | None = None
     """The runs that firm verdicts need, without `--decide` and with too few seeds. Profile smoke has none."""
@@ -238,6 +247,7 @@ def firm_verdict(
         eta_seconds=document.eta_seconds,
         command=request.with_seeds(str(LEAST_SEEDS)),
         compiles=plan.kind == "training",
+        extends=bool(document.extension_runs),
     )
 
 
@@ -254,6 +264,7 @@ def fresh_repetition(
         eta_seconds=None if plan.tune else document.eta_seconds,
         command=repeated.fresh(),
         compiles=plan.kind == "training",
+        extends=bool(plan.extend),
     )
 
 
@@ -276,6 +287,8 @@ def _document(
     is_open = design is not None and design["next_look"] is not None
     more_seeds = design["max_seeds"] - design["next_look"] if design is not None and is_open else 0
     later = [row.seconds_for(more_seeds) for row in rows if not row.same_as_before]
+    extended = [row for row in rows if row.extension_runs]
+    extension = [row.seconds_for(row.extension_runs) for row in extended]
     return PlanDocument(
         instance=structs.replace(plan.identity, short_name=name, data=_data(places, plan)),
         seeds=list(seeds),
@@ -284,6 +297,8 @@ def _document(
         eta_seconds=None if None in remaining else sum(filter(None, remaining)) / workers,
         later_runs=more_seeds * len(later),
         later_seconds=None if None in later or not more_seeds else sum(filter(None, later)) / workers,
+        extension_runs=sum(row.extension_runs for row in extended),
+        extension_seconds=None if None in extension or not extended else sum(filter(None, extension)) / workers,
         rungs=rows,
         notes=notes,
     )
@@ -319,14 +334,15 @@ def _planned(
     durations."""
     from lrurun.config.planning import final_runs
     from lrurun.config.resolve import RATE
-    from lrurun.config.tuning import budget, choose_point
+    from lrurun.config.tuning import budget, choose_point, most_added
     from lrurun.ledger.values import FINISHED
     from lrurun.version import NUMERICS
 
     trials, known, results = _tuning_runs(plan, rung, ledger)
-    left = budget(plan, rung) - len(trials) if plan.tune else 0
+    left = max(budget(plan, rung) - len(trials), 0) if plan.tune else 0
     chosen = results is not None and not left
-    point = choose_point(plan, rung, results) if trials and chosen and results is not None else None
+    point = choose_point(plan, rung, results) if trials and results is not None and not left else None
+    most = budget(plan, rung) + most_added(plan, rung) if plan.tune and not chosen else 0
     final = final_runs(plan, rung, seeds, point)
     known |= _in_ledger(ledger, final)
     versions = {
@@ -371,6 +387,7 @@ def _planned(
         steps_per_second=speed,
         seconds_per_run=seconds,
         seconds_left=None if seconds is None else seconds * len(unfinished),
+        extension_runs=0 if rung.same_as_base else max(most - len(trials) - left, 0),
         measurement=measurement,
         measurement_error=result if isinstance(result, str) else None,
     )

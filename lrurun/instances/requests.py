@@ -41,6 +41,8 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     """The rungs that are trained; all of them if empty."""
     seeds: str | None = None
     tune: bool
+    extend: int | None = None
+    """How many values tuning may add to the grid of each rung; None: as the recipe says."""
     sets: dict[str, Any]
     """Dotted path -> the value of `--set`. Ledgers record the texts."""
     load: list[str] = []
@@ -75,7 +77,9 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     def _anywhere(self, *more: str, name: str = "ladder") -> str:
         """The command without the places that the command line names."""
         ladder = None if self._has_default_ladder else self.ladder
+        extend = None if self.extend is None else str(self.extend)
         options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
+        options |= {"--extend": extend}
         return ladder_command(self.task, options, *more, name=name)
 
     @property
@@ -174,8 +178,9 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         from lrurun.config import planning
 
         return planning.of_documents(
-            ladder, recipe, profile=self.profile, sets=self.sets, tune=self.tune, files=files, imports=True
-        )
+            ladder, recipe, profile=self.profile, sets=self.sets, tune=self.tune, extend=self.extend, files=files,
+            imports=True,
+        )  # fmt: skip
 
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
         """The rungs and seeds of the plan that are requested."""
@@ -214,6 +219,7 @@ def remember(
         "rungs": request.rungs,
         "seeds": list_of(seeds),
         "tune": request.tune,
+        **({} if request.extend is None else {"extend": request.extend}),
         "sets": [set_text(path, value) for path, value in request.sets.items()],
         **({"load": load} if load else {}),
         **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct, structs
 from sqlalchemy import (
     Connection,
@@ -77,12 +76,11 @@ class Queue(Handle):
         Raises:
             UsageError: another instance has the `chosen` name.
         """
-        table = msgspec.to_builtins(spec)
         key = instance_key(name, task, profile, spec)
         row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
         query = select(ladders).where(ladders.c.key == key)
         with self._writing() as connection:
-            row |= {"spec": pack(table), "created_at": now(connection), "user": user()}
+            row |= {"spec": pack(spec.table), "created_at": now(connection), "user": user()}
             if chosen is not None:
                 give_name(connection, key, chosen, f"--name {chosen}")
                 if (instance := connection.execute(query).one_or_none()) is not None:

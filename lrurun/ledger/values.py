@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-import msgspec
 from msgspec import Struct, field
 
 from lrurun.config.instance import Instance
@@ -53,7 +52,7 @@ ValueType = Literal["number", "share", "text", "truth", "set", "state", "time"]
 
 def instance_key(name: str, task: str, profile: str | None, spec: InstanceSpec) -> str:
     """The key of an instance of the ladder `name`."""
-    values = [name, task, profile, msgspec.to_builtins(spec)]
+    values = [name, task, profile, spec.table]
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -81,8 +80,8 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
         """The identity of the instance, without the data of its runs."""
         spec = self.spec
         return Instance(
-            ladder=self.name, task=self.task, profile=self.profile, set=spec.set, tune=spec.tune, key=self.key,
-            short_name=self.short_name, kind=self.kind,
+            ladder=self.name, task=self.task, profile=self.profile, set=spec.set, tune=spec.tune, extend=spec.extend,
+            key=self.key, short_name=self.short_name, kind=self.kind,
         )  # fmt: skip
 
 

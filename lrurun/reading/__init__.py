@@ -152,6 +152,7 @@ class OpenLedger:
         profile: str | None = None,
         sets: Mapping[str, Any] | Sequence[str] = (),
         tune: bool = False,
+        extend: int | None = None,
         instance: str | None = None,
     ) -> ReportRows:
         """The comparison of a ladder's rungs, as `lrurun report` prints it; its `report` has the claims.
@@ -159,6 +160,8 @@ class OpenLedger:
         Args:
             ladder: None for the one in the file of the recipe, else `lru`.
             sets: the values of `--set`.
+            tune: whether it was trained with `--tune`.
+            extend: the value of `--extend` that it was tuned with; None for the number in the recipe.
             instance: the short name or the id of a ladder instance, in place of the others.
 
         Raises:
@@ -178,7 +181,7 @@ class OpenLedger:
             raise UsageError(f"{task}: reports of studies have no rungs", f"run: lrurun report {task} --json")
         values = dict(sets) if isinstance(sets, Mapping) else parse_sets(sets)
         request = LadderRequest(
-            task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune
+            task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune, extend=extend
         )
         ledger = self._reopen()
         plan = None if instance else request.plan_in(ledger)

@@ -16,7 +16,8 @@ from lrurun.config.fingerprint import common_settings, program_key
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import ProgramConfig, RunConfig
-from lrurun.config.tuning import budget, choose_point, tuning_of, tuning_runs
+from lrurun.config.settings import flatten
+from lrurun.config.tuning import added_points, budget, choose_point, tuning_of, tuning_runs
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.ledger import Ledger
@@ -48,9 +49,9 @@ class RungTuning:
     def __init__(self, plan: planning.Plan, rung: planning.ResolvedRung, seeds: Sequence[int]) -> None:
         self.plan, self.rung, self.seeds = plan, rung, seeds
         self.runs = tuning_runs(plan, [rung])
-        """The tuning runs that are known; of a grid, all."""
+        """The tuning runs that are known; of a grid, all but those that follow from the results."""
         self.budget = budget(plan, rung)
-        """How many there will be."""
+        """How many there will be at least."""
 
     def next(self, results: Results) -> list[PlannedRun]:
         """The runs that follow when the known ones have these results; none after the last one."""
@@ -60,6 +61,10 @@ class RungTuning:
         """The values that the results choose, None if there is no result; the final runs with them."""
         point = choose_point(self.plan, self.rung, results)
         return point, final_runs(self.plan, self.rung, self.seeds, point)
+
+    def added(self, results: Results) -> list[dict[str, Any]] | None:
+        """The points beyond the grid that the results have added; None where none may be added."""
+        return added_points(self.plan, self.rung, results) if self.plan.extend else None
 
 
 class RunSelection(Protocol):
@@ -239,11 +244,11 @@ class SelectedRuns:
         return all(map(self.is_over, self._stopped()))
 
     def remaining(self) -> tuple[int, int]:
-        """How many runs are unfinished, and how many there are, with those that follow the tuning."""
+        """How many runs are unfinished, and how many there are, with those that follow the tuning for certain."""
         runs = list(self._known.values())
         with contextlib.suppress(LedgerError):  # else as they were when they were last read
             runs = self.load()
-        to_come = sum(len(self.work.seeds) + rung.budget - len(rung.runs) for rung in self._tuning.values())
+        to_come = sum(len(self.work.seeds) + max(rung.budget - len(rung.runs), 0) for rung in self._tuning.values())
         return sum(run.state not in FINISHED for run in runs) + to_come, len(runs) + to_come
 
     @property
@@ -335,8 +340,13 @@ class SelectedRuns:
 
     def _finish_tuning(self, ladder: str, rung: str) -> None:
         while more := self._finish_known(ladder, rung):
-            self._tuning[ladder, rung].runs += more
+            tuning = self._tuning[ladder, rung]
+            tuning.runs += more
             self._enqueue(ladder, more)
+            if tuning.plan.extend and any(self._known[self._ids[run.fingerprint]].state == "queued" for run in more):
+                values = dict(flatten(more[0].config))
+                text = ", ".join(f"{path} = {setting(values[path])}" for path in tuning.rung.grid)
+                self.say(f"{self._name(ladder, rung)}: the best value is at the edge of those tried; next: {text}")
 
     def _finish_known(self, ladder: str, rung: str) -> list[PlannedRun]:
         """Queues the final runs of a rung if its tuning is over; else the tuning runs that follow from the results."""
@@ -361,7 +371,10 @@ class SelectedRuns:
         else:
             values = ", ".join(f"{path} = {setting(value)}" for path, value in point.items())
             text = f"{rung}: chosen on validation with {plural(seeds, 'seed')}: {values}"
-        choice = {"rung": rung, "seeds": seeds, "point": point}
+        choice: dict[str, Any] = {"rung": rung, "seeds": seeds, "point": point}
+        if (added := selected.added(results)) is not None:
+            choice["added"] = added
+            text += f"; {plural(len(added), 'value')} added to the grid"
         known = self.ledger.events(ladder_key=ladder, of_runs=False)
         if choice not in [event.payload for event in known if event.kind == "tuned"]:
             self.ledger.event("tuned", text, choice, ladder=ladder)

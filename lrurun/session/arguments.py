@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AnyPath = str | os.PathLike[str]
 
 _ARGUMENTS = {
-    **{f"--{name}": name for name in ("set", "seeds", "profile", "ladder", "tune", "decide", "ledger")},
+    **{f"--{name}": name for name in ("set", "seeds", "profile", "ladder", "tune", "extend", "decide", "ledger")},
     **{f"--{name}": name for name in ("jobs", "pack", "on", "detach", "fresh", "instance")},
     **{f"--{name}": name.replace("-", "_") for name in ("max-seeds", "time-limit", "runs-dir", "data-dir")},
     **{"--rung": "rungs", "--cell": "cells", "--load": "files", "--all-users": "all_users"},
@@ -33,7 +33,7 @@ _ARGUMENTS = {
 """Option of a command -> the argument of a call that it is."""
 _OPTION = re.compile(rf"(?<![\w-])({'|'.join(_ARGUMENTS)})(?![\w-])")
 _VALUES = {
-    **dict.fromkeys(("--jobs", "--pack", "--max-seeds"), r"\d+"),
+    **dict.fromkeys(("--jobs", "--pack", "--max-seeds", "--extend"), r"\d+"),
     "--seeds": r"\d[\d,-]*",
     "--set": r"'[^']+=[^']+'|[\w.]+=\[[^\]]*\]|[\w.]+=[^\s,;:]+",
     **dict.fromkeys(("--profile", "--ladder", "--ledger", "--runs-dir", "--data-dir", "--on"), r"[^\s,;]*[^\s,;:.]"),

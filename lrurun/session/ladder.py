@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lrurun import plugins, studies
 from lrurun.config import names
+from lrurun.config.recipe import MOST_ADDED
 from lrurun.errors import NotFoundError, UsageError, check_type
 from lrurun.instances import lookup, requests
 from lrurun.instances.requests import LadderRequest
@@ -203,6 +204,7 @@ def ladder(
     *,
     seeds: int | Sequence[int] | None = None,
     tune: bool = False,
+    extend: int | None = None,
     set: Mapping[str, Any] | None = None,
     ladder: AnyPath | None = None,
     profile: str | None = None,
@@ -227,6 +229,8 @@ def ladder(
         task: a task, or the path of a recipe, also of one for your own program.
         seeds: a number (3 stands for 0, 1, 2) or a list; None for the number in the recipe.
         tune: whether learning rates are first chosen by validation score.
+        extend: with `tune`: how many values the grid of each rung may get, one after another, while its best value is
+            the smallest or the largest; None for the number in the recipe.
         set: dotted path -> value, as {"optim.lr": 0.002}: the values of `--set`.
         ladder: a ladder, or the path of one; None for the one in the recipe, else `lru`.
         profile: a reduced configuration of the recipe, as "smoke".
@@ -251,6 +255,7 @@ def ladder(
     for flag_name, flag in (("tune", tune), ("decide", decide)):
         check_type(flag_name, flag, bool, "True or False", hint)
     check_whole("max_seeds", max_seeds, 1)
+    check_whole("extend", extend, 0, MOST_ADDED)
     plugins.load_files(files, named="files")
     task_name = os.fspath(task)
     if studies.is_task(task_name):
@@ -263,6 +268,7 @@ def ladder(
         rungs=texts("rungs", rungs, 'as in rungs=["ring-init", "gamma-norm"]'),
         seeds=seeds_of(seeds),
         tune=tune,
+        extend=extend,
         sets={text_of("set", path, hint): plain_value(value) for path, value in (set or {}).items()},
         decide=decide,
         max_seeds=max_seeds,

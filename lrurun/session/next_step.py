@@ -45,10 +45,10 @@ def request_of(loaded: LoadedInstance) -> LadderRequest | str:
 
     instance = loaded.instance
     task, ladder, profile = instance.task, instance.name, instance.profile
-    sets, tune = instance.spec.set, instance.spec.tune
+    sets, tune, extend = instance.spec.set, instance.spec.tune, instance.spec.extend if instance.spec.tune else None
     try:
-        plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune, imports=False)
+        plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune, extend=extend, imports=False)
     except LrurunError:  # the documents are not here, or need code
         return instance.short_name
-    request = LadderRequest(task=task, ladder=ladder, profile=profile, tune=tune, sets=sets)
+    request = LadderRequest(task=task, ladder=ladder, profile=profile, tune=tune, extend=plan.extend_option, sets=sets)
     return request if plan.spec == instance.spec else instance.short_name

@@ -390,7 +390,14 @@ def fill_ladder(machine: Machine, seeds: int, first: int = 0) -> None:
 
 def test_plan_and_ladder_say_what_firm_verdicts_need(machine):
     plan = ("plan", *FIRM, "--seeds", "2")
-    expected = {"seeds": 12, "runs_left": 36, "eta_seconds": None, "command": f"{COMMAND} --seeds 12", "compiles": True}
+    expected = {
+        "seeds": 12,
+        "runs_left": 36,
+        "eta_seconds": None,
+        "command": f"{COMMAND} --seeds 12",
+        "compiles": True,
+        "extends": False,
+    }
     assert machine.json(*plan)["firm"] == expected
     fill_ladder(machine, 2)
     firm = machine.json(*plan)["firm"]

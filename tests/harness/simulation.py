@@ -164,9 +164,12 @@ class Command:
         host: str = "here",
         seeds: Sequence[int] = (0,),
         rates: Sequence[float | None] = (None,),
+        extend: int | None = None,
         **fields: Any,
     ) -> None:
+        """`extend`: with `--tune --extend` of this number."""
         self.world, self.host, self.seeds, self.rates, self.fields = world, host, seeds, rates, fields
+        self.extend = extend
         self.signals, self.said = Signals(), list[str]()
         self.process = Process(world, "command", self, self._run)
 
@@ -177,7 +180,7 @@ class Command:
         self.said.append(text)
 
     def _run(self) -> int:
-        plans, places = [plan_of(rate) for rate in self.rates], self.world.places
+        plans, places = [plan_of(rate, self.extend) for rate in self.rates], self.world.places
         first, *others = (
             Selection(plan=plan, rungs=planning.choose_rungs(plan, ["gamma-norm"]), seeds=self.seeds) for plan in plans
         )
@@ -212,8 +215,9 @@ class Command:
 
 
 @functools.cache
-def plan_of(rate: float | None = None) -> planning.Plan:
-    return planning.make("sDigits", profile="smoke", sets=SETS if rate is None else SETS | {"optim.lr": rate})
+def plan_of(rate: float | None = None, extend: int | None = None) -> planning.Plan:
+    sets = SETS if rate is None else SETS | {"optim.lr": rate}
+    return planning.make("sDigits", profile="smoke", sets=sets, tune=extend is not None, extend=extend)
 
 
 class OneThread:
@@ -281,6 +285,8 @@ class World:
         self.at, self.fault, self.now = at, fault, 1_000_000.0
         self.on: dict[str, list[Callable[[World, Process], None]]] = {}
         """Faults before the next steps of a kind."""
+        self.score: Callable[[Any, Any], float] = lambda config, state: state / 202
+        """The validation score of a run with these settings in this state of training."""
         self.steps: list[str] = []
         self.processes: list[Process] = []
         self.write_ends_with: Exception | None = None
@@ -475,7 +481,7 @@ def _events(world: World, configs: Sequence[Any], resume: Sequence[Snapshot | No
                 member=member, step=step, values={"train/loss": states[member] / 101, "machine/s": world.now}
             )
             if step % EVAL_EVERY == 0:
-                score = states[member] / 202
+                score = world.score(configs[member], states[member])
                 best[member] = max(best[member], (score, -step))
                 yield Measured(member=member, step=step, values={"val/accuracy": score})
         for member in members if step < STEPS else ():

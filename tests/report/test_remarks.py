@@ -86,7 +86,7 @@ def test_the_fields_of_an_instance_stand_among_those_of_its_document() -> None:
     table = json.loads(formats.render(report, "json"))
     order = "schema_version task ladder title question profile instance short_name metric rows claims test_items data"
     assert " ".join(table).startswith(
-        f"{order} notes grid set tune tuning label chance learns_from conclusions design "
+        f"{order} notes grid set tune extend tuning label chance learns_from conclusions design "
     )
     assert (table["instance"], table["short_name"], table["set"]) == ("k", "toy", {"optim.lr": 0.5})
     assert (

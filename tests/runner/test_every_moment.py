@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import tempfile
@@ -181,6 +182,68 @@ def test_a_sweep_records_the_same_whenever_a_fault_comes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_sweep(name, tmp_path, monkeypatch, 3)
+
+
+def score_of_rate(config: Any, state: int) -> float:
+    """The best rate, 0.25, is four values beyond the grid, which ends at 0.016."""
+    return 0.9 - abs(math.log(config.optim.lr / 0.25)) / 10 + state * 1e-6
+
+
+EXTENDED = [0.004, 0.016, 0.064, 0.256, 1.024]
+"""The rates that are tried, in this order: the grid, then each after the one before is the best."""
+
+
+def extended_world(folder: Path, patch: pytest.MonkeyPatch, *fault: Any) -> World:
+    world = install(World(folder, *fault), patch)
+    world.score = score_of_rate
+    return world
+
+
+@cache
+def undisturbed_extension(is_away: bool) -> tuple[dict[tuple[float, int], Any], list[str]]:
+    """What is recorded of a rung whose grid is extended, and its steps."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(SQLite, "may_be_away", is_away)
+        world = extended_world(Path(folder) / "calm", patch)
+        assert Command(world, extend=4).finish() == 0
+        found = history(world, rate_and_seed)
+        assert list(reversed(found)) == [*((rate, 1000) for rate in EXTENDED), (0.256, 0)], "newest first"
+        return found, world.steps
+
+
+def check_extension(name: str, folder: Path, patch: pytest.MonkeyPatch, chosen: slice) -> None:
+    """Compares rungs with a fault at some steps, while their grid is extended, with an undisturbed one."""
+    kind, is_away = KINDS[name], name == "answer lost"
+    wanted, steps = undisturbed_extension(is_away)
+    patch.setattr(SQLite, "may_be_away", is_away)
+    for number in [number for number, step in enumerate(steps) if kind.at(step)][chosen]:
+        world = extended_world(folder / str(number), patch, number, kind.fault)
+        where = f"{name} at step {number}, before {steps[number]}"
+        code = Command(world, extend=4).finish()
+        assert code in BY_RATE[name], where
+        assert code == 0 or Command(world, extend=4).finish() == 0, where
+        assert history(world, rate_and_seed) == wanted, where
+
+
+@pytest.mark.parametrize("name", BY_RATE)
+def test_a_grid_is_extended_by_the_same_values(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_extension(name, tmp_path, monkeypatch, slice(40, None, 150))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_RATE)
+def test_a_grid_is_extended_by_the_same_values_whenever_a_fault_comes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_extension(name, tmp_path, monkeypatch, slice(1, None, 4))
+
+
+def test_two_terminals_share_an_extension(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, _ = undisturbed_extension(is_away=False)
+    world = extended_world(tmp_path / "world", monkeypatch)
+    both = [Command(world, extend=4) for _ in range(2)]
+    assert [command.finish() for command in both] == [0, 0]
+    assert history(world, rate_and_seed) == wanted
 
 
 @pytest.fixture

@@ -249,3 +249,14 @@ def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: 
     lost = shared.run(*ladder, "--runs-dir", str(hidden / "runs"), "--on", "ray:second=1", code=1, apart=True).stderr
     assert f"the runs folder {hidden / 'runs'} is not shared with it" in lost
     ray_cluster.kill("second")
+
+
+@pytest.mark.slow
+def test_a_grid_is_extended_on_ray(machine: Machine, ray_cluster: RayCluster) -> None:
+    ladder = ("npDigits", "--profile", "smoke", "--rung", "gamma-norm", "--tune", "--extend", "2")
+    machine.run("ladder", *ladder, "--on", f"ray:address={ray_cluster.address}", apart=True)
+    [row] = machine.json("plan", *ladder)["rungs"]
+    assert (row["runs_left"], row["extension_runs"]) == (0, 0)
+    added = machine.json("report", *ladder[:3], "--tune", "--extend", "2")["tuning"]["added"]["gamma-norm"]
+    assert row["runs_done"] == row["tuning_runs"] + 1 == 2 + added + 1
+    assert added > 0

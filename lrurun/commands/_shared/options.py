@@ -12,6 +12,7 @@ import typer
 
 from lrurun import paths
 from lrurun.commands._shared import completing
+from lrurun.config.recipe import MOST_ADDED
 from lrurun.errors import LrurunError, UsageError, nearest_hint
 from lrurun.report import formats
 
@@ -241,6 +242,24 @@ ComparedRungs = Annotated[
     ),
 ]
 Tune = Annotated[bool, typer.Option("--tune", help="First choose learning rates by validation score.")]
+Extend = Annotated[
+    Optional[int],
+    typer.Option(
+        "--extend",
+        metavar="N",
+        help="With --tune, add up to N values to the grid of a rung, while its best one is at the edge.",
+        **number("--extend", int, 0, MOST_ADDED, example=4),
+    ),
+]
+ExtendedInstance = Annotated[
+    Optional[int],
+    typer.Option(
+        "--extend",
+        metavar="N",
+        help="The ladder that was trained with this --extend.",
+        **number("--extend", int, 0, MOST_ADDED, example=4),
+    ),
+]
 TunedInstance = Annotated[bool, typer.Option("--tune", help="The ladder that was trained with --tune.")]
 SetsOfInstance = Annotated[
     Optional[list[str]],

@@ -110,7 +110,10 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
     if plan.tune:
         shown = {row.rung for row in document.rungs}
         for sentence in tuning_grid.sentences(
-            {rung.name: rung.grid for rung in plan.rungs if rung.name in shown}, len(plan.tuning_seeds), plan.search
+            {rung.name: rung.grid for rung in plan.rungs if rung.name in shown},
+            len(plan.tuning_seeds),
+            plan.search,
+            plan.extend,
         ):
             console.paragraph(sentence)
     for sentence in _rates(document.rungs, _estimating(plan)):
@@ -124,6 +127,10 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
     if document.later_runs:
         time = "" if document.later_seconds is None else f", about {console.duration(document.later_seconds)}"
         later = f" After this look, at most {plural(document.later_runs, 'run')} follow{time}."
+    if document.extension_runs:
+        time = "" if document.extension_seconds is None else f", about {console.duration(document.extension_seconds)}"
+        more = plural(document.extension_runs, "more run")
+        later = f" At most {more}{time}, if the best values are at the edge.{later}"
     if not count:
         console.paragraph(f"All runs of the next look are finished.{later}" if later else "All runs are finished.")
         return
@@ -367,6 +374,8 @@ def _show_sweep(points: Sequence[Point], documents: Sequence[PlanDocument], *, j
         time = "time unknown, because no finished run shows how fast these rungs train here"
         if eta is not None:
             time = f"about {console.duration(eta)}, one instance after another"
-        console.paragraph(f"{left} runs remaining: {time}.")
+        more = sum(document.extension_runs for document in documents)
+        later = f" At most {plural(more, 'more run')}, if the best values are at the edge." if more else ""
+        console.paragraph(f"{left} runs remaining: {time}.{later}")
     console.paragraph("lrurun plan with --set instead of --sweep shows the rungs of one instance.")
     return 0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-INSTANCE = ("ladder", "profile", "tune", "set_")
+INSTANCE = ("ladder", "profile", "tune", "extend", "set_")
 """The parameters that choose an instance of a ladder on a task, unless `--instance` names it."""
 DECIDE_HINT = "the design of --decide fixes seeds and rungs; --max-seeds 12 bounds the seeds"
 

@@ -231,5 +231,8 @@ def _without(ledger: Ledger, name: str, by: Sequence[str]) -> tuple[LadderReques
     ladder = instance.name if instance.name in paths.names("ablations") else plan.ladder.path
     if recorded:
         task, ladder = recorded[-1].task, recorded[-1].ladder
-    request = LadderRequest(task=task, ladder=ladder, profile=instance.profile, tune=instance.spec.tune, sets=sets)
+    request = LadderRequest(
+        task=task, ladder=ladder, profile=instance.profile, tune=instance.spec.tune, extend=plan.extend_option,
+        sets=sets,
+    )  # fmt: skip
     return request, plan.with_sets(sets)

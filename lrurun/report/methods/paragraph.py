@@ -24,7 +24,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 class Methods(Struct, frozen=True, kw_only=True):
     """The methods paragraph of an instance."""
 
-    json_fields = "task ladder profile instance=key short_name set tune text sentences facts".split()
+    json_fields = "task ladder profile instance=key short_name set tune extend text sentences facts".split()
     instance: Instance
     sentences: tuple[Sentence, ...]
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lrurun.config import training_wording as wording
 from lrurun.config.recipe import Range
@@ -29,6 +29,9 @@ from lrurun.report.methods.wording import (
     value_text,
     word,
 )
+
+if TYPE_CHECKING:
+    from lrurun.report.tables.ladder_table import Tuning
 
 
 def sentences(evidence: Evidence) -> Iterator[Sentence]:
@@ -151,10 +154,31 @@ def _tuning(evidence: Evidence) -> Iterator[Sentence]:
             facts={**facts, "rungs": list(rungs)},
         )
     yield from _chosen(evidence, runs, facts)
-    if (tuning := evidence.report.tuning) is not None and tuning.at_edge:
+    if (tuning := evidence.report.tuning) is None:
+        return
+    if tuning.added:
+        yield _extension(tuning)
+    if tuning.at_edge:
         names = listed(tuning.at_edge)
         text = f"The best value tried lay at an end of the range for {names}, so that a better one may lie beyond."
         yield Sentence(about="edges", text=text, facts={"at_edge": tuning.at_edge})
+
+
+def _extension(tuning: Tuning) -> Sentence:
+    """A sentence on the values that were added beyond the ends of the ranges."""
+    text = (
+        "While the best value of a variant lay at an end of those tried, the next value by their ratio was added, up "
+        f"to {word(tuning.extend)} for each variant; "
+    )
+    by_variant = {rung: word(number) if number else "none" for rung, number in tuning.added.items()}
+    numbers = listed(f"{number} for {listed(rungs)}" for number, rungs in grouped(by_variant).items())
+    if len(set(tuning.added.values())) == 1:
+        numbers = f"{next(iter(by_variant.values()))} for each variant that was tuned"
+    text += f"this added {numbers}."
+    if len(set(tuning.points.values())) > 1:
+        text += " A variant with more values had more chances of a high validation score."
+    facts = {"extend": tuning.extend, "added": tuning.added, "points": tuning.points}
+    return Sentence(about="extension", text=text, facts=facts)
 
 
 def _tried_text(

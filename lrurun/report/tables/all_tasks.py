@@ -42,7 +42,7 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     name: str
     """The task in a sentence, with what qualifies it: its profile, where the columns have several."""
     json_fields: ClassVar[Sequence[str]] = (
-        "name task profile instance=key test_selected test_items data set tune label metric score cautions"
+        "name task profile instance=key test_selected test_items data set tune extend label metric score cautions"
     ).split()
     instance: Instance
     test_selected: bool
@@ -129,7 +129,7 @@ def collect(
             continue
         try:
             sets = request.sets | _protocol(instance)
-            plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=request.tune)
+            plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=request.tune, extend=request.extend)
             if plan.spec == instance.spec:
                 loaded = loaded_instance.LoadedInstance(plan, instance, ledger)
                 reports.append(loaded.report(rungs=rungs, with_claims=False, with_unbeaten=with_unbeaten))
@@ -144,6 +144,7 @@ def collect(
             raise refused
         requested = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
         requested += ", tuned" if request.tune else ", without --tune"
+        requested += "" if request.extend is None else f" with --extend {request.extend}"
         requested += "".join(f", {set_text(path, value)}" for path, value in request.sets.items())
         ladders = dict.fromkeys(
             f"--ladder {instance.name}" for instance in ledger.ladders() if instance.kind in LADDER_KINDS
@@ -155,10 +156,16 @@ def collect(
             hint = f"hidden: {_some(hidden)}; {phrases.show_again()}"
         raise NotFoundError(f"{requested}: on no task of this ledger", hint)
     if differing:
-        notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(differing)}")
+        options = "profile, --set, --tune" + (", --extend" if _is_extended(ledger, ladder) else "")
+        notes.append(f"left out, because {options} or the recipe differ: {_some(differing)}")
     if hidden:
         notes.append(f"left out, because they are hidden: {_some(hidden)}")
     return build(ladder, reports, notes)
+
+
+def _is_extended(ledger: Ledger, ladder: Ladder) -> bool:
+    """Whether the grid of some instance of a ladder could be extended."""
+    return any(instance.spec.extend for instance in ledger.ladders(ladder.name))
 
 
 def _meant(instances: Sequence[LadderInstance], request: LadderRequest) -> str:
@@ -307,6 +314,7 @@ def _shared(ladder: Ladder, columns: Sequence[TaskColumn]) -> Instance:
         task="all tasks",
         profile=None if others else profile,
         tune=tune,
+        extend=max(instance.extend for instance in instances),
         set=sets,
         kind=kinds.pop() if len(kinds) == 1 else "training",
     )

@@ -16,7 +16,7 @@ from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import REMOVED, RemovedRun
 from lrurun.report.tables import cells, content, forgotten_values
 from lrurun.report.tables.chosen_table import ChosenReport
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport, Tuning
 from lrurun.report.tables.next_step import LARGE_ITEM_SHARE, longer
 from lrurun.report.tables.remarks import Caution, Remark, Topic, edges_text, merged, of_notes, sentences
 from lrurun.report.tables.row_scores import LadderRow
@@ -352,8 +352,29 @@ def _on_tuning(report: LadderReport) -> list[Remark]:
         return []
     edges = edges_text(tuning.at_edge)
     beyond = f" Best value at the edge of those tried: {edges}; a better one may lie beyond." if edges else ""
+    if tuning.at_limit:
+        which = "" if len(tuning.at_limit) == len(tuning.at_edge) else f" ({', '.join(tuning.at_limit)})"
+        beyond += f" As many values as could be added, {tuning.extend}, were added there{which}."
+    if invalid := [rung for rung in tuning.at_edge if tuning.added.get(rung, tuning.extend) < tuning.extend]:
+        beyond += f" No further value is valid: {', '.join(invalid)}."
     items = "" if tuning.items is None else f" on {tuning.items:,} validation items"
-    return [Remark(full=f"Tuning compared means over {plural(tuning.seeds, 'seed')}{items}.{beyond}", topic="edge")]
+    full = f"Tuning compared means over {plural(tuning.seeds, 'seed')}{items}.{_points(tuning)}{beyond}"
+    return [Remark(full=full, topic="edge")]
+
+
+def _points(tuning: Tuning) -> str:
+    """A sentence on the points that the rungs of extended grids had, and what more of them mean; empty for others."""
+    if not tuning.added:
+        return ""
+    rungs: dict[int, list[str]] = {}
+    for rung in tuning.added:
+        rungs.setdefault(tuning.points[rung], []).append(rung)
+    parts = [f"{count} ({', '.join(names)})" for count, names in sorted(rungs.items())]
+    listed = f"{next(iter(rungs))} of each rung" if len(rungs) == 1 else "; ".join(parts)
+    return (
+        f" Points tried, with values that were added to the grids: {listed}. More points are more luck in the best "
+        "validation score; test scores have none of it."
+    )
 
 
 def with_difference(rows: Sequence[LadderRow]) -> list[LadderRow]:
@@ -439,7 +460,7 @@ def cautions(report: LadderReport) -> list[Remark]:
             ),
         ),
         ("provisional", _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared)),
-        ("edge", _about(f"best {value} at the edge of those tried", at_edge, rows)),
+        ("edge", _about(f"best {value} at the edge of those tried", at_edge, rows, _limit(report, at_edge))),
         (
             "improving",
             _about("still improving at the last step", improving, rows, f"longer with --set {more}" if more else ""),
@@ -640,6 +661,14 @@ def _unchanged(report: LadderReport) -> list[LadderRow]:
         for row in with_difference(report.rows)
         if row.on in by_rung and row.scores == by_rung[row.on].scores and len(set(row.scores)) > 1
     ]
+
+
+def _limit(report: LadderReport, at_edge: Sequence[LadderRow]) -> str:
+    """That as many values as possible were added to the grids of rungs whose best value is at the edge; empty else."""
+    limited = () if report.tuning is None else report.tuning.at_limit
+    if report.tuning is None or not any(row.rung in limited for row in at_edge):
+        return ""
+    return f"{report.tuning.extend} were added, the limit of --extend"
 
 
 def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:

@@ -74,6 +74,17 @@ class Tuning(Struct, frozen=True, kw_only=True):
     """Validation sequences by whose scores points were compared."""
     at_edge: dict[str, list[str]]
     """Rung -> the settings whose best value is the smallest or the largest that was tried."""
+    extend: int = 0
+    """How many values could be added to the grid of each rung."""
+    points: dict[str, int] = {}
+    """Rung -> the number of points that were tried, those beyond the edges of the grid included."""
+    added: dict[str, int] = {}
+    """Rung -> the number of those beyond the edges, where some could be added."""
+
+    @property
+    def at_limit(self) -> list[str]:
+        """The rungs whose best value is still at the edge, after as many values as could be added."""
+        return [rung for rung in self.at_edge if self.extend and self.added.get(rung) == self.extend]
 
 
 _OF_CLAIM = (
@@ -88,7 +99,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     json_fields: ClassVar[Sequence[str]] = (
         *"task ladder title question profile instance=key short_name metric rows".split(),
         *(f"claims.{field}" for field in (*Comparison.__struct_fields__, *_OF_CLAIM)),
-        *"test_items data notes grid set tune tuning label chance learns_from conclusions design score".split(),
+        *"test_items data notes grid set tune extend tuning label chance learns_from conclusions design score".split(),
         *"test_step without_spread has_items hypotheses kind can_tune steps_path detect fresh_seeds imported".split(),
         "removed_runs",
         "trained_again",

@@ -285,11 +285,12 @@ def _judging_instance(
         if not _has_final_runs(ledger, instance):
             continue
         sets, tune = instance.spec.set, instance.spec.tune
+        extend = instance.spec.extend if tune else None
         try:
             if (loaded := only) is None:
                 recorded = documents.find(ledger, instance)
                 documents.load_code(ledger, instance, recorded, "recurrence", "task", "optimizer")
-                plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
+                plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune, extend=extend)
                 if plan.spec != instance.spec:
                     unusable.append((instance, "the ladder or the recipe has changed since"))
                     continue
@@ -406,6 +407,7 @@ def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: M
     trained = [row for row in report.rows if row.ranked]
     ladder = None if name == "lru" else name
     options = {"--ladder": ladder, "--profile": plan.profile, "--set": plan.changes, "--tune": plan.tune}
+    options |= {"--extend": None if plan.extend_option is None else str(plan.extend_option)}
     more = [word for row in trained if len(trained) < len(report.rows) for word in ("--rung", row.rung)]
     seeds = sorted({seed_of[run] for row in trained for run in (*row.runs, *row.finished_otherwise)})
     if seeds and seeds != list(range(plan.seeds)):

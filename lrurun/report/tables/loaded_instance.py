@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import LADDER_KINDS
-from lrurun.config.settings import flatten
+from lrurun.config.settings import combinations, flatten
 from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, UsageError, plural
 from lrurun.instances import documents, import_record, lookup, phrases, requests
@@ -29,6 +29,7 @@ from lrurun.report.tables import ladder_table
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
+    from lrurun.config.recipe import Tried
     from lrurun.config.resolve import ResolvedRung
     from lrurun.data.metric import Metric
     from lrurun.data.task import Task
@@ -358,15 +359,42 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     def _tuning(self) -> ladder_table.Tuning:
         """How many seeds and items decided, and which of the chosen values are at the edge of what was tried."""
         at_edge: dict[str, list[str]] = {}
+        points: dict[str, int] = {}
+        added: dict[str, int] = {}
         for rung in self.plan.rungs:
             if (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
+                known = self._points(rung)
                 if paths := [
-                    path for path, tried in rung.grid.items() if tuning_grid.is_edge(settings.get(path), tried)
+                    path
+                    for path, tried in rung.grid.items()
+                    if tuning_grid.is_edge(settings.get(path), _with(tried, (point[path] for point in known)))
                 ]:
                     at_edge[rung.name] = paths
+                points[rung.name] = len(known)
+                if self.plan.extend and tuning_grid.extensible(rung.grid):
+                    added[rung.name] = sum(not _is_in(rung.grid, point) for point in known)
         items = self.plan.task.sizes(self.plan.options).get("validation")
-        return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
+        return ladder_table.Tuning(
+            seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge, extend=self.plan.extend, points=points,
+            added=added,
+        )  # fmt: skip
+
+    def _points(self, rung: ResolvedRung) -> list[dict[str, Any]]:
+        """The points that tuning has tried for a rung: those of its grid, then as its runs have them; added ones of
+        which the runs are gone are on record."""
+        points: list[dict[str, Any]] = []
+        if self.plan.search is None:
+            points = combinations({path: tuning_grid.examples(tried) for path, tried in rung.grid.items()})
+        for run in self.runs:
+            if not run.superseded and any(_is_of(m, self.instance, "tune", rung.name) for m in run.memberships):
+                settings = dict(flatten(run.config))
+                point = {path: settings.get(path) for path in rung.grid}
+                points += [] if point in points else [point]
+        recorded = (choice.get("added") or () for choice in self._choices if choice.get("rung") == rung.name)
+        for point in (dict(point) for added in recorded for point in added):
+            points += [] if point in points or point.keys() != rung.grid.keys() else [point]
+        return points
 
     def _refused_items(self) -> list[str]:
         """A sentence on runs whose per-item results are not recorded; empty if there are none."""
@@ -390,6 +418,16 @@ class LoadedInstance(Struct, frozen=True, dict=True):
                 chosen.setdefault(values, []).append(rung.name)
         listed = "; ".join(f"{values} ({', '.join(names)})" for values, names in chosen.items())
         return [f"chosen on validation with {plural(len(self.plan.tuning_seeds), 'seed')}: {listed}"] if listed else []
+
+
+def _with(tried: Tried, values: Iterable[Any]) -> Tried:
+    """The values of a grid with those that were added to it; a range as it is."""
+    return [*tried, *(value for value in values if value not in tried)] if isinstance(tried, list) else tried
+
+
+def _is_in(grid: Mapping[str, Tried], point: Mapping[str, Any]) -> bool:
+    """Whether a point has values that the grid lists, for all settings."""
+    return all(point[path] in tried for path, tried in grid.items() if isinstance(tried, list))
 
 
 def added_seeds(

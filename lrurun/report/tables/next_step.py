@@ -103,6 +103,7 @@ def _request(report: LadderReport, request: LadderRequest | None) -> LadderReque
         ladder=instance.ladder,
         profile=instance.profile,
         tune=instance.tune,
+        extend=instance.extend or None,
         sets=instance.set,
     )
 

@@ -95,7 +95,8 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
     """One table of speeds."""
 
     json_fields: ClassVar[Sequence[str]] = (
-        "task ladder title profile instance=key metric rows bases published_others devices notes set tune data label"
+        "task ladder title profile instance=key metric rows bases published_others devices notes set tune extend "
+        "data label"
     ).split()
     instance: Instance
     title: str

@@ -52,7 +52,8 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     """One table of several instances."""
 
     json_fields: ClassVar[Sequence[str]] = (
-        "task ladder title profile by metric rows instances data notes set tune label score at_edge forgotten_values"
+        "task ladder title profile by metric rows instances data notes set tune extend label "
+        "score at_edge forgotten_values"
     ).split()
     instance: Instance
     """What all instances share."""
