@@ -77,7 +77,7 @@ def complete(machine: Machine, *words: str) -> list[str]:
         ("plan nowhere --profile s", ""),  # without anything to complete from, nothing is printed
         ("plan sDigits --ladder no --rung r", ""),
         ("show a", ""),
-        ("plan sDigits --set optim.b", "optim.b1= optim.b2="),
+        ("plan sDigits --set optim.b", "optim.b1= optim.b2= optim.beta= optim.beta3="),
         ("plan sDigits --set train.log", "train.log_every="),
         ("plan sDigits --set model.poo", "model.pooling=mean model.pooling=max model.pooling=last"),
         ("plan sDigits --set model.bidirectional=", "model.bidirectional=true model.bidirectional=false"),

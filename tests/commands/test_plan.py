@@ -9,6 +9,7 @@ import pytest
 
 from lrurun import console
 from lrurun.config.fingerprint import fingerprint
+from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.planning import final_runs
 from lrurun.config.recurrences import KINDS
 from lrurun.config.resolve import Difference
@@ -370,7 +371,8 @@ def test_every_known_path_is_one_that_a_config_has():
     names = {path for rung in made.rungs for path, _ in flatten(msgspec.to_builtins(rung.config))}
     names -= {"seed", "task", "data.version"}
     names |= {path for path, _ in flatten(msgspec.to_builtins(made.rungs[0].execution), "execution.")}
-    # settings of kinds that no rung has
+    # settings of kinds and optimisers that no rung has
+    names |= {f"optim.{name}" for one in OPTIMIZERS.values() for name in one.settings.__struct_fields__}
     names |= {p for one in KINDS.values() for p, _ in flatten(msgspec.to_builtins(one.settings()), "model.recurrence.")}
     assert sorted(known_paths()) == sorted(names)
 
