@@ -355,19 +355,28 @@ class _Examination:
                 return _WRONG
             text = str(error)
             rule = text[:1].lower() + text[1:]
-            return self.add(
-                Fault(rule, self.source_of_rule(text, path), path, hint="change one of the values named above")
-            )
+            named = self.named_in_rule(text, path)
+            where, hint = self.source(path), "change one of the values named above"
+            if named:  # the one that was set last is the one that broke the rule
+                where = self.sources[named[-1]]
+            if len({self.sources[at] for at in named}) > 1:
+                hint += f": {', '.join(_place(at, self.sources[at]) for at in named)}"
+            return self.add(Fault(rule, where, path, hint=hint))
 
-    def source_of_rule(self, text: str, path: str) -> str:
-        """The source of the value that was set last of those that the text of a broken rule names."""
+    def named_in_rule(self, text: str, path: str) -> list[str]:
+        """The paths of the values that the text of a broken rule of the table at `path` names, in the order in which
+        they were set. Those at their defaults are not among them."""
         prefix = f"{path}." if path else ""
-        named = [
+        return [
             at
             for at in self.sources
-            if at.startswith(prefix) and re.search(rf"\b{re.escape(at.removeprefix(prefix))} = ", text)
+            if at.startswith(prefix) and re.search(rf"(?<![\w.]){re.escape(at.removeprefix(prefix))} = ", text)
         ]
-        return self.sources[named[-1]] if named else self.source(path)
+
+
+def _place(path: str, source: str) -> str:
+    """Where a value is set, in words."""
+    return source if source.startswith("--set ") else f"{path} in {source}"
 
 
 def _bare(type_: Any) -> Any:

@@ -278,7 +278,9 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
     for profile in (None, *recipe.profile):
         sound = all(finding.passed for finding in findings)
         detail, rare, first = _trained(recipe, profile, chosen) if sound else ("", "", [])
-        errors = [*_value_faults(recipe, profile, chosen)] if first or not sound or not chosen else []
+        errors = [*_own_faults(recipe, profile)]
+        if first or not sound or not chosen:
+            errors += _value_faults(recipe, profile, chosen)
         new = [text for text in _texts(errors or first) if text not in known]
         known.update(new)
         where = f"profile {profile or '(none)'}"
@@ -351,9 +353,19 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
         except UsageError as error:
             yield error
         for rung in precedence.unresolved_rungs(ladder, recipe, profile, {}):
-            yield from rung.unset
+            yield from rung.faults
             yield from resolve.value_faults(rung.values, recipe)
             yield from resolve.grid_faults(rung, recipe)
+
+
+def _own_faults(recipe: Recipe, profile: str | None) -> Iterator[UsageError]:
+    """Yields wrong values of the recipe, also those in whose place every rung has another one."""
+    from lrurun.config import precedence, resolve
+
+    values = precedence.shared_values(recipe, profile)
+    for fault in resolve.value_faults(values, recipe):
+        if fault.path.partition("[")[0] in values:  # not a rule between values, which rungs may change
+            yield fault
 
 
 def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, str, list[UsageError]]:

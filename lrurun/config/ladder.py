@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field
 from lrurun import decoding, paths, plugins
 from lrurun.config.schema import KIND, OPTIMIZER
 from lrurun.config.settings import flatten
-from lrurun.config.unknown_settings import path_fault, setting_faults
+from lrurun.config.unknown_settings import other_form_fault, path_fault, setting_faults
 from lrurun.decoding import Fault, sound
 from lrurun.errors import LrurunError, UsageError, hint_for, plural, raise_first
 from lrurun.paths import find, shown
@@ -472,7 +472,7 @@ def _reset_rules(ladder: Ladder, rung: Rung, source: str) -> Iterator[UsageError
     for path in rung.resets:
         if fault := path_fault(path, where, within=CHANGED, kinds=[ladder.kinds.get(rung.name)]):
             yield fault
-        elif path in (KIND, OPTIMIZER):
+        elif path == KIND:
             yield Fault("decides what other settings there are", where, path, hint="write its value into `change`")
         elif path in dict(flatten(rung.change)):
             yield Fault("set in `change` too", where, path, hint="remove one of them")
@@ -503,10 +503,12 @@ def _tuning_rules(rung: Rung, source: str, kinds: Collection[str | None]) -> Ite
     if rung.lr is not None and "optim.lr" in dict(flatten(rung.change)):
         hint = "keep it in `lr`, for this rung alone, or in `change`, for the rungs that change this one too"
         yield Fault("set in `lr` and in `change`", source, "optim.lr", hint=hint)
+    earlier: list[str] = []
     for path, values in rung.tune.items():
         where = f"{source}, tune"
-        if fault := path_fault(path, where, within=CHANGED, kinds=kinds):
+        if fault := path_fault(path, where, within=CHANGED, kinds=kinds) or other_form_fault(path, earlier, where):
             yield fault
+        earlier.append(path)
         for k, value in enumerate(values):
             if value in values[:k]:
                 yield Fault(f"{value!r} is listed twice", where, path, hint="remove one of them")

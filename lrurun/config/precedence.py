@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from lrurun.config.schema import (
     own_settings,
 )
 from lrurun.config.settings import flatten, settings
+from lrurun.decoding import Fault
 from lrurun.errors import UsageError
 
 Values = dict[str, tuple[Any, str]]
@@ -37,8 +38,9 @@ class UnresolvedRung(Struct, frozen=True, kw_only=True):
     tried: tuning_grid.TuningGrid
     used: set[str]
     """The paths of `--set` that this rung has."""
-    unset: list[UsageError]
-    """An error for each value that the ladder expects from the recipe, and the recipe lacks."""
+    faults: list[UsageError]
+    """An error for each value that the ladder expects from the recipe, and the recipe lacks; and for values to try of a
+    setting that the optimiser of the rung does not have."""
 
 
 def unresolved_rungs(
@@ -67,23 +69,28 @@ def unresolved_rungs(
         values = dict(shared if base is None else inherited[base])
         scopes = ladder.scopes(rung)
         tables = recipe.tables(ladder, rung, profile)
-        alone = _apply(values, ladder, rung, tables, shared)
+        _apply(values, ladder, rung, tables, shared)
         inherited[rung.name] = dict(values)
         declared = {path for table in tables for path, _ in flatten(table.settings)}
         set_here = {*dict(flatten(rung.change)), *rung.resets, *declared}
         grids[rung.name] = tuning_grid.inherited_grid(grids[base], tables, set_here)
-        for path, (value, source) in alone.items():
-            put(values, path, value, source)
+        for table in tables:
+            for path, value in settings(table.settings).items():
+                if not is_inherited(path):
+                    put(values, path, value, table.where)
         used = _override(values, sets, kept=common_sources(recipe, profile), rung=rung.name)
-        tried = tuning_grid.applicable(common_grid | grids[rung.name], _choices(values), sets)
+        tried = tuning_grid.applicable(tuning_grid.combined(common_grid, grids[rung.name]), _choices(values), sets)
         tried = tuning_grid.shortened(tried, get_profile(recipe, profile).tune_values)
-        unset = [
+        faults: list[UsageError] = [
             _unset(path, ladder, rung, recipe)
             for path in rung.tunes
             if path not in declared and not (tune and path in tried and path in values)
         ]
+        if OPTIMIZER not in sets:
+            own = [table for table in tables if table.scope == scopes[-1]]
+            faults += [fault for table in own for fault in _tried_faults(table, _choices(values))]
         yield UnresolvedRung(
-            rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, unset=unset
+            rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, faults=faults
         )
 
 
@@ -110,8 +117,8 @@ def shared_values(recipe: Recipe, profile: str | None) -> Values:
     return values
 
 
-def _apply(values: Values, ladder: Ladder, rung: Rung, tables: list[RungTable], shared: Values) -> Values:
-    """Applies the rung's changes to `values`; returns the values that hold for this rung alone.
+def _apply(values: Values, ladder: Ladder, rung: Rung, tables: list[RungTable], shared: Values) -> None:
+    """Applies to `values` what the rung changes for itself and for the rungs that change it.
 
     `shared` are the values of the recipe, which hold where the rung resets a setting.
     """
@@ -120,11 +127,10 @@ def _apply(values: Values, ladder: Ladder, rung: Rung, tables: list[RungTable], 
         _reset(values, path, shared)
     for path, value in settings(rung.change).items():
         put(values, path, value, source)
-    alone: Values = {}
     for table in tables:
         for path, value in settings(table.settings).items():
-            put(values if is_inherited(path) else alone, path, value, table.where)
-    return alone
+            if is_inherited(path):
+                put(values, path, value, table.where)
 
 
 def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
@@ -133,6 +139,15 @@ def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
         f"{recipe.path}: {name} does not set {path}, which ladder {ladder.name} expects from it",
         f"add {path} to {name}, or write it into the ladder's rung",
     )
+
+
+def _tried_faults(table: RungTable, choices: Mapping[str, Any]) -> Iterator[Fault]:
+    for path in table.notes.tune:
+        if choice_for(path) == OPTIMIZER and not tuning_grid.has(choices, path):
+            name = choices[OPTIMIZER]
+            listed = ", ".join(own_settings(OPTIMIZER, name)) or "none"
+            hint = f"settings of its own that {name} has: {listed}"
+            yield Fault(f"{name}, the optimiser of the rung, has no such setting", table.where_tuned, path, hint=hint)
 
 
 def put(values: Values, path: str, value: Any, source: str) -> None:
@@ -145,8 +160,7 @@ def put(values: Values, path: str, value: Any, source: str) -> None:
     if path in (KIND, OPTIMIZER) and _choices(values)[path] not in (None, value):
         for old_path in [setting for setting in values if choice_for(setting) == path]:
             del values[old_path]
-    meaningless = [setting for setting, (needed, fits) in _NEEDS.items() if needed == path and not fits(value)]
-    for setting in (*meaningless, OTHER_FORMS.get(path)):
+    for setting in (*_meaningless(path, value), OTHER_FORMS.get(path)):
         if setting in values and not _is_same(values[setting][1], source):
             del values[setting]
     # moved to the end: an error about several values names the source of the last one
@@ -156,11 +170,17 @@ def put(values: Values, path: str, value: Any, source: str) -> None:
 
 _NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "optim.cooldown": ("optim.schedule", lambda schedule: schedule == "wsd"),
-    "optim.average_decay": ("optim.average", lambda average: average != "none"),
+    "optim.average_decay": ("optim.average", lambda average: average == "ema"),
     "optim.clip_by": ("optim.clip", bool),
     "optim.nesterov": ("optim.momentum", bool),
 }
-"""A setting -> the setting on which its meaning depends, and whether it has one beside a value of that."""
+"""A setting -> the setting on which its meaning depends, and whether it has one beside a value of that, or beside None,
+its default."""
+
+
+def _meaningless(path: str, value: Any) -> list[str]:
+    """The settings that have no meaning beside this value."""
+    return [setting for setting, (needed, fits) in _NEEDS.items() if needed == path and not fits(value)]
 
 
 def _is_same(source: str, other: str) -> bool:
@@ -169,13 +189,17 @@ def _is_same(source: str, other: str) -> bool:
 
 
 def _reset(values: Values, path: str, shared: Values) -> None:
-    """Gives a setting the recipe's value, or its default, again."""
-    forms = [form for form in (path, OTHER_FORMS.get(path)) if form is not None]
-    for form in forms:
-        values.pop(form, None)
-    for form in forms:
-        if form in shared:
-            put(values, form, *shared[form])
+    """Gives a setting the recipe's value, or its default, again; an optimiser with all settings of its own."""
+    reset = {path, OTHER_FORMS.get(path, path)}
+    if path == OPTIMIZER:
+        reset |= {setting for setting in {**values, **shared} if choice_for(setting) == OPTIMIZER}
+    if path not in shared:
+        reset |= set(_meaningless(path, None))
+    for setting in reset:
+        values.pop(setting, None)
+    for setting, (value, source) in shared.items():
+        if setting in reset:
+            put(values, setting, value, source)
 
 
 def _override(values: Values, sets: dict[str, Any], *, kept: tuple[str, ...], rung: str) -> set[str]:

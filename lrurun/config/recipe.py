@@ -30,7 +30,7 @@ from lrurun.config.ladder import (
 from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
 from lrurun.config.settings import flatten
-from lrurun.config.unknown_settings import path_fault, setting_faults
+from lrurun.config.unknown_settings import other_form_fault, path_fault, setting_faults
 from lrurun.data.tasks import TASKS
 from lrurun.decoding import Fault, sound
 from lrurun.errors import UsageError, hint_for, raise_first
@@ -573,9 +573,12 @@ def _table_rules(
 def _grid_rules(grid: dict[str, Any], recipe: Recipe, where: str, *, searches: bool) -> Iterator[Fault]:
     """Faults of paths that tuning cannot set, and of values that it cannot try; only a search tries ranges."""
     known = recipe.known if grid else ()
+    earlier: list[str] = []
     for path, values in grid.items():
-        if fault := path_fault(path, where, within=recipe.tried_sections, known=known):
+        fault = path_fault(path, where, within=recipe.tried_sections, known=known)
+        if fault := fault or other_form_fault(path, earlier, where):
             yield fault
+        earlier.append(path)
         if isinstance(values, Range):
             if not searches:
                 yield Fault("a range is for a search", where, path, hint=NEEDS_SEARCH)

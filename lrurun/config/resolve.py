@@ -145,8 +145,8 @@ def resolve(
     resolved: dict[str, ResolvedRung] = {}
     used: set[str] = set()
     for unresolved in unresolved_rungs(ladder, recipe, profile, sets, tune=tune):
-        if unresolved.unset:
-            raise unresolved.unset[0]
+        if unresolved.faults:
+            raise unresolved.faults[0]
         used |= unresolved.used
         name = unresolved.rung.name
         base = None if (base_name := bases[name]) is None else resolved[base_name]

@@ -11,7 +11,7 @@ from typing import Any
 
 from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.recipe import Range, Recipe, RungTable, Tried, Tune, get_profile
-from lrurun.config.schema import KIND, OPTIMIZER, RECURRENCE, choice_for, is_inherited, own_settings
+from lrurun.config.schema import KIND, OPTIMIZER, OTHER_FORMS, RECURRENCE, choice_for, is_inherited, own_settings
 from lrurun.config.search import Search
 from lrurun.errors import plural
 
@@ -109,6 +109,11 @@ def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Coll
     return kept | {path: (tried, table.where_tuned) for table in tables for path, tried in table.notes.tune.items()}
 
 
+def combined(common: TuningGrid, own: TuningGrid) -> TuningGrid:
+    """The common grid with that of a rung, which takes the place of the same settings, also in another form."""
+    return {path: values for path, values in common.items() if OTHER_FORMS.get(path) not in own} | own
+
+
 def shortened(grid: TuningGrid, values: int | None) -> TuningGrid:
     """The grid with at most this many values of each setting, those in the middle of its list. None: all of them.
 
@@ -127,13 +132,14 @@ def shortened(grid: TuningGrid, values: int | None) -> TuningGrid:
 
 
 def applicable(grid: TuningGrid, choices: Mapping[str, Any], fixed: Collection[str]) -> TuningGrid:
-    """The part of a grid that fits these choices, see `has`, without the paths that `--set` fixes.
+    """The part of a grid that fits these choices, see `has`, without the paths that `--set` fixes, in whichever form.
 
     An optimiser that estimates its learning rate has none to try.
     """
     name = choices[OPTIMIZER]
     estimates = isinstance(name, str) and name in OPTIMIZERS and OPTIMIZERS[name].estimates_rate
-    fixed = {*fixed, "optim.lr"} if estimates else fixed
+    fixed = {*fixed, *(OTHER_FORMS[path] for path in fixed if path in OTHER_FORMS)}
+    fixed |= {"optim.lr"} if estimates else set()
     return {path: values for path, values in grid.items() if path not in fixed and has(choices, path)}
 
 

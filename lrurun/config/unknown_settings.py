@@ -44,9 +44,16 @@ def setting_faults(
             yield fault
         elif path in paths:
             yield Fault("set twice", where, path, hint="remove one of them")
-        elif OTHER_FORMS.get(path) in paths:
-            yield Fault(f"set in another form too, {OTHER_FORMS[path]}", where, path, hint="remove one of them")
+        elif fault := other_form_fault(path, paths, where):
+            yield fault
         paths.add(path)
+
+
+def other_form_fault(path: str, paths: Collection[str], where: str) -> Fault | None:
+    """The fault of a setting whose other form is among these paths, which are set in the same place."""
+    if (other := OTHER_FORMS.get(path)) not in paths:
+        return None
+    return Fault(f"set in another form too, {other}", where, path, hint="remove one of them")
 
 
 def path_fault(

@@ -28,14 +28,11 @@ class Prodigy(OptimConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lr != 1:
+        wrong = [f"{name} = {value}" for name in ("lr", "recurrent_factor") if (value := getattr(self, name)) != 1]
+        if wrong:
             raise ValueError(
-                f"prodigy estimates its learning rate, which lr multiplies: it needs lr = 1, found lr = {self.lr}"
-            )
-        if self.recurrent_factor != 1:
-            raise ValueError(
-                "prodigy estimates one learning rate for all parameters: it needs"
-                f" recurrent_factor = 1, found recurrent_factor = {self.recurrent_factor}"
+                "prodigy estimates one learning rate for all parameters, which lr multiplies: it needs lr = 1 and"
+                f" recurrent_factor = 1, found {', '.join(wrong)}"
             )
 
 

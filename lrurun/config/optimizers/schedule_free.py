@@ -14,8 +14,9 @@ class ScheduleFreeAdamW(OptimConfig, frozen=True, kw_only=True):
     2024, algorithm 1), in place of a rate that falls. Defaults of that paper and of optax."""
 
     name: Literal["schedule_free_adamw"]
-    b1: Annotated[float, Meta(gt=0, lt=1)] = 0.9
-    """The share of the average x in y = b1 x + (1 - b1) z, at which gradients are taken."""
+    b1: Annotated[float, Meta(ge=0.01, lt=1)] = 0.9
+    """The share of the average x in y = b1 x + (1 - b1) z, at which gradients are taken. Only y and z are kept, so that
+    x = (y - (1 - b1) z) / b1 has the errors of float32 divided by b1: smaller values are refused."""
     b2: Average = 0.999
     eps: Epsilon = 1e-8
     weight_lr_power: Annotated[float, Meta(ge=0, le=10)] = 2.0
