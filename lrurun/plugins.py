@@ -42,6 +42,8 @@ GROUP = "lrurun"
 """The group of the entry points, each with the name of a recurrence, optimiser or task."""
 
 PluginType = Literal["recurrence", "task", "optimizer"]
+WORDS: dict[PluginType, str] = {"recurrence": "recurrence", "task": "task", "optimizer": "optimiser"}
+"""What sentences call each type."""
 C = TypeVar("C", bound=type)
 E = TypeVar("E")
 
@@ -404,7 +406,7 @@ def load_installed(type_: PluginType, name: Any) -> None:
         text = " ".join(str(error).split())
         raise UsageError(f"{where}: raised {type(error).__name__}: {text}", "--debug shows the traceback") from error
     if name not in known:
-        raise UsageError(f"{where}: registers no {type_} with this name", "report it, or remove the package")
+        raise UsageError(f"{where}: registers no {WORDS[type_]} with this name", "report it, or remove the package")
     _INSTALLED.append((type_, name))
 
 

@@ -18,7 +18,7 @@ from lrurun.config.schema import (
     decode,
 )
 from lrurun.errors import LrurunError, UsageError
-from lrurun.plugins import PluginType, Source
+from lrurun.plugins import WORDS, PluginType, Source
 
 
 def code_of(names: Mapping[PluginType, str]) -> tuple[Code | None, dict[str, str]]:
@@ -40,14 +40,12 @@ def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
     """The error that says why the loaded code cannot be used for a run's configuration; None if it can."""
     for type_, name, recorded, source in _pairs(config):
         if recorded is not None and source is None:
-            return LrurunError(
-                f"{where}: its {type_} {name!r} comes from a file or package that is not loaded ({recorded[:19]})",
-                "name the file: --load FILE.py",
-            )
+            origin = f"comes from a file or package that is not loaded ({recorded[:19]})"
+            return LrurunError(f"{where}: its {WORDS[type_]} {name!r} {origin}", "name the file: --load FILE.py")
         if source is not None and recorded != source.sha256:
             recorded_code = f"{recorded[:19]} then" if recorded else "lrurun's own then"
             return LrurunError(
-                f"{where}: {source.shown}, which has {type_} {name!r}, has changed since: {recorded_code}, "
+                f"{where}: {source.shown}, which has {WORDS[type_]} {name!r}, has changed since: {recorded_code}, "
                 f"{source.sha256[:19]} now",
                 "load the file as it was, or train again with the present one: lrurun ladder",
             )
@@ -70,7 +68,7 @@ def outdated(config: Config) -> str | None:
     """A clause that names the plug-in of a run that has changed or is not loaded; None if all are as recorded."""
     for type_, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
         if recorded is not None and source is None:
-            return f"the plug-in with their {type_} {name!r} is not loaded (--load FILE)"
+            return f"the plug-in with their {WORDS[type_]} {name!r} is not loaded (--load FILE)"
         if source is not None and recorded != source.sha256:
             return f"the plug-in {source.shown} has changed since"
     return None

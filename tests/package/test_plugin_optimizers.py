@@ -233,13 +233,13 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(machine:
     assert after("show", run.id)["config"] == shown["config"]
     forget()
     said = machine.refused("show", run.id, "--toml", "--load", "signum.py", code=1)
-    assert f"run {run.id}: signum.py, which has optimizer 'signum', has changed since: sha256:" in said
+    assert f"run {run.id}: signum.py, which has optimiser 'signum', has changed since: sha256:" in said
     Path("signum.py").unlink()
     assert after(*of_instance)["rows"] == recorded["rows"]
     assert after("show", run.id)["config"] == shown["config"]
     forget()
     said = machine.refused("show", run.id, "--toml", code=1)
-    assert f"run {run.id}: its optimizer 'signum' comes from a file or package that is not loaded" in said
+    assert f"run {run.id}: its optimiser 'signum' comes from a file or package that is not loaded" in said
     assert "there is no file signum.py" in machine.refused(*by_name)
 
 
@@ -295,9 +295,9 @@ def test_all_commands_work_on_a_run_with_an_optimizer_of_a_plug_in(machine: Mach
 
     Path("signum.py").write_text(f"{SIGNUM}# another version\n")
     forget()
-    with pytest.raises(LrurunError, match="its optimizer 'signum' comes from a file or package that is not loaded"):
+    with pytest.raises(LrurunError, match="its optimiser 'signum' comes from a file or package that is not loaded"):
         lrurun.load(run, **places)
-    assert "its optimizer 'signum' comes from" in machine.refused("verify", run, code=1)
+    assert "its optimiser 'signum' comes from" in machine.refused("verify", run, code=1)
     machine.run("ladder", *words, "--seeds", "2", "--jobs", "1")
     where = ("runs", "--where", "optim.name=signum", "--load", "signum.py")
     assert len({found["fingerprint"] for found in machine.json(*where)["runs"]}) == 4, "those of the new code, too"
