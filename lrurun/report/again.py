@@ -220,6 +220,8 @@ def _document(run: Run, config: RunConfig[Any, Any]) -> str:
     table = msgspec.to_builtins(config)
     flat = flatten({name: table[name] for name in ("model", "optim", "train")})
     changes = {path: value for path, value in flat if value is not None}  # a default, which TOML cannot express
+    if "optim.warmup_steps" in changes:
+        del changes["optim.warmup"]  # has no effect then, and only one of them can be set
     task = tasks.get(config.task, config.data)
     if task.spec(tasks.options_of(task, config.data)).output.at == "positions":
         del changes["model.pooling"]  # such outputs have none, and a document must not set it

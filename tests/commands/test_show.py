@@ -353,6 +353,8 @@ def again(text: str, file: Path) -> tuple[str, dict[str, object]]:
         ("sDigits", ["small-phase"], {"sets": {"optim.lr": 1, "model.dropout": 0.3}, "profile": None}),
         ("sDigits", ["relu-rnn"], {"ladder": "nonlinearity", "sets": {"execution.threads": 2}}),
         ("sCIFAR", ["gamma-0.9-0.999"], {"ladder": "stability", "profile": None}),
+        ("sDigits", ["gamma-norm"], {"sets": {"optim.warmup_steps": 3}}),
+        ("sDigits", ["gamma-norm"], {"sets": {"optim.name": "sgd", "optim.schedule": "wsd", "optim.cooldown": 0.4}}),
         ("ListOps", ["exponential"], {"profile": "laptop", "sets": {"optim.floor": 1e-09, "execution.remat": True}}),
     ],
 )
