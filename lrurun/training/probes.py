@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from lrurun.config.optimizers import OptimConfig
 from lrurun.config.optimizers.adamw import Adam, AdamW
 from lrurun.nn.spectra import Spectra, eigenvalues
 from lrurun.training import optimizer
@@ -45,8 +46,8 @@ def measure(
         state: the state of all runs, which is not changed.
         rates: member -> learning rate of the last step.
     """
-    optim, moments = compiled.optim, None
-    if isinstance(optim, AdamW | Adam):
+    optim, moments = _adam(compiled.optim), None
+    if optim is not None:
         moments = tuple(optimizer.of_state(state.moments, name) for name in ("nu", "count"))
     gradients = _gradients(compiled, state, seeds, last)
     read = jax.device_get((moments, state.step))
@@ -56,7 +57,7 @@ def measure(
         moment, step = of_member(read, member)
         parts = _parts(compiled, gradients[member])
         values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in parts.items()}
-        if moment is not None:
+        if optim is not None and moment is not None:
             nu, count = moment
             steps = effective_steps(optim, _parts(compiled, nu), int(count), rate)
             values |= {f"effective_step/{group}": step_size for group, step_size in steps.items()}
@@ -65,11 +66,17 @@ def measure(
     return rows
 
 
+def _adam(optim: OptimConfig) -> AdamW | Adam | None:
+    """The settings of AdamW or Adam; None of others, also of those of a plug-in that extend these."""
+    return optim if isinstance(optim, AdamW | Adam) and optim.name in ("adamw", "adam") else None
+
+
 def _gradients(compiled: Compiled, state: TrainState, seeds: np.ndarray, last: DispatchInput) -> np.ndarray:
     """The gradients on the last batch, (members, size) float64, with the dropout masks of the last step."""
-    if isinstance(compiled.optim, AdamW) and not compiled.optim.clip:
+    optim = _adam(compiled.optim)
+    if isinstance(optim, AdamW) and not optim.clip:  # of Adam, moments have the decay in them
         moments = np.asarray(_first_moments(compiled, state, seeds, last), np.float64)
-        return moments / (1.0 - compiled.optim.b1)
+        return moments / (1.0 - optim.b1)
     before = state._replace(step=state.step - 1)
     gradients = compiled.gradients(before, seeds, last.indices, np.int32(last.n - 1), last.split)
     return np.asarray(gradients, np.float64)

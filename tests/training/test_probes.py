@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
+import optax
 import pytest
 from msgspec.structs import replace
 
 from lrurun.config import planning
-from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
+from lrurun.config.optimizers import OPTIMIZERS, Declaration, OptimConfig
+from lrurun.config.optimizers.adamw import AdamW
 from lrurun.config.schedules import learning_rates
 from lrurun.config.schema import RunConfig
 from lrurun.data.on_device import stream
@@ -21,6 +24,7 @@ from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.feed import Batches, label_type
 from lrurun.training.loop import train, train_together
+from lrurun.training.optimizers import Optimizer
 from tests.harness.machine import FINISHED_LADDER, Machine
 from tests.harness.optims import optim
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
@@ -124,6 +128,29 @@ def test_gradients_are_those_of_the_loss_with_any_optimiser(settings: OptimConfi
 
 
 @pytest.mark.slow
+class Extended(AdamW, frozen=True, kw_only=True):
+    """The settings of an optimiser of a plug-in, which has those of AdamW too."""
+
+    name: Literal["extended"]  # type: ignore[assignment]
+
+
+class Plain(Optimizer):
+    on_vector = True
+
+    def transformation(self) -> optax.GradientTransformation:
+        return optax.scale(1.0 - self.settings.b1)
+
+
+def test_settings_that_extend_those_of_adam_do_not_make_an_adam(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose state would have moments."""
+    monkeypatch.setitem(OPTIMIZERS, "extended", Declaration(name="extended", settings=Extended, implementation=Plain))
+    settings = Extended(name="extended", lr=0.01, recurrent_factor=0.5, weight_decay=0.05)
+    run = config(optim=settings, norm="layer", dropout=0.0)
+    events = list(train(run, PROBED, data))
+    assert_gradients(run, events, data)
+    assert not [name for _, name in rows(events) if name.startswith("effective_step/")]
+
+
 def test_a_second_program_for_gradients_changes_no_bit(data: Data) -> None:
     """Of two seeds together, with an optimiser whose state starts as the parameters themselves."""
     configs = [config(optim=optim("prodigy"), seed=seed) for seed in (3, 4)]
