@@ -57,7 +57,7 @@ def settings_of(
             list(fields),
             bases=tuple(bases),
             module=cls.__module__,
-            namespace={"__doc__": inspect.getdoc(cls) or "", **namespace},
+            namespace={"__doc__": inspect.cleandoc(cls.__doc__ or ""), **namespace},
             frozen=True,
             kw_only=True,
             forbid_unknown_fields=True,

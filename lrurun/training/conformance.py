@@ -22,7 +22,7 @@ from lrurun.training.events import Snapshot
 from lrurun.training.layout import Layout
 from lrurun.training.optimizer import LayoutOptimizer
 from lrurun.training.optimizers import Optimizer
-from lrurun.training.optimizers.base import Groups
+from lrurun.training.optimizers.base import Groups, WithoutRates
 
 Tree = Any
 """Nested dictionaries of arrays, or a vector of all parameters."""
@@ -119,7 +119,7 @@ class Case:
 
     def new(self) -> Optimizer:
         """Another object of the optimiser."""
-        optimizer: Optimizer = OPTIMIZERS[self.settings.name].load()(self.settings)
+        optimizer: Optimizer = OPTIMIZERS[self.settings.name].load()(WithoutRates(self.settings))
         return optimizer
 
     def form(self, vector: Any) -> Tree:

@@ -18,7 +18,7 @@ from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.nn.recurrences import Recurrence
 from lrurun.training.layout import Layout, Starts
 from lrurun.training.optimizers import Optimizer
-from lrurun.training.optimizers.base import Groups
+from lrurun.training.optimizers.base import Groups, WithoutRates
 
 Tree = Any
 """Nested dictionaries of arrays."""
@@ -36,7 +36,7 @@ class LayoutOptimizer:
 
     def __init__(self, config: OptimConfig, layout: Layout) -> None:
         self.config, self.layout = config, layout
-        self._optimizer: Optimizer = OPTIMIZERS[config.name].load()(config)
+        self._optimizer: Optimizer = OPTIMIZERS[config.name].load()(WithoutRates(config))
         self._groups = _of_vector(config, layout) if self.on_vector else _of_tree(config, layout)
 
     @property

@@ -12,13 +12,14 @@ import pytest
 
 import lrurun
 from lrurun import plugins
-from lrurun.config import planning
+from lrurun.config import planning, training_wording
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.errors import LrurunError, UsageError
 from lrurun.instances import documents, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.ledger import Ledger
+from lrurun.training import conformance
 from tests.harness.machine import Machine
 from tests.harness.plug_ins import AVERAGES, OPTIMIZERS_LADDER, SIGNUM, folder, forget, forgotten
 from tests.harness.results import fill
@@ -141,6 +142,116 @@ def test_the_check_names_the_line_of_a_fault_once(machine: Machine) -> None:
     )
     assert set(details[1:]) == {f"raised at signum.py, line {line}, too"}
     assert "checks failed: signum" in done.stderr
+
+
+RICH = """
+import msgspec
+import optax
+
+import lrurun
+
+
+class Mixed:
+    def doubled(self):
+        return 2 * self.momentum
+
+
+class Base(msgspec.Struct):
+    momentum: float = 0.25
+
+    @property
+    def kept(self):
+        return READ
+
+    @classmethod
+    def most(cls):
+        return cls.limit
+
+    @staticmethod
+    def halved(value):
+        return value / 2
+
+    def __post_init__(self):
+        if self.momentum > self.most():
+            raise ValueError(f"momentum must not be larger than {self.limit}, found momentum = {self.momentum}")
+
+
+@lrurun.optimizer("rich")
+class Rich(lrurun.Optimizer):
+    class Settings(Mixed, Base):
+        limit = 0.5
+
+    def transformation(self):
+        settings = self.settings
+        return optax.trace(settings.halved(settings.doubled()) + settings.most() + settings.kept + settings.limit)
+""".lstrip()
+
+
+def rich(read: str) -> Any:
+    """The optimiser, whose property `kept` is this expression."""
+    Path("rich.py").write_text(RICH.replace("READ", read))
+    plugins.load("rich.py")
+    return OPTIMIZERS["rich"]
+
+
+def test_settings_have_methods_properties_and_constants_of_their_own_and_inherited(folder: Path) -> None:
+    declared = rich("self.momentum * 4")
+    table = {"name": "rich", "lr": 0.1, "recurrent_factor": 1.0, "weight_decay": 0.0}
+    settings = declared.load()(declared.settings(**table)).settings
+    assert [settings.doubled(), settings.kept, settings.most(), settings.halved(3), settings.limit] == [
+        0.5, 1.0, 0.5, 1.5, 0.5,
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="momentum must not be larger than"):
+        declared.settings(**table, momentum=0.75)
+    with pytest.raises(ValueError, match="floor must not be larger than lr"):
+        declared.settings(**table, floor=0.5)
+
+
+@pytest.mark.parametrize(
+    "read", ["self.lr", "self.momentum + self.floor", "len(self.schedule)", "getattr(self, 'warmup')"]
+)
+def test_methods_of_settings_do_not_know_the_learning_rate(machine: Machine, read: str) -> None:
+    """The property is read where steps are compiled, which runs with other rates share."""
+    rich(read)
+    forget()
+    done = machine.run("check", "optimizer", "rich", "--load", "rich.py", "--json", code=1)
+    details = [finding["detail"] for finding in json.loads(done.stdout)["findings"] if not finding["passed"]]
+    line = RICH[: RICH.index("return READ")].count("\n") + 1
+    assert details[0].startswith(f"rich.py, line {line}: raised AttributeError: optim.")
+    assert "is not known to an optimiser" in details[0]
+
+
+def test_an_optimizer_with_its_own_init_does_not_know_the_learning_rate(folder: Path) -> None:
+    own = "    def __init__(self, settings):\n        super().__init__(settings)\n        self.rate = settings.lr\n\n"
+    Path("signum.py").write_text(SIGNUM.replace("    def transformation", f"{own}    def transformation"))
+    plugins.load("signum.py")
+    config = OPTIMIZERS["signum"].settings(name="signum", lr=0.1, recurrent_factor=1.0, weight_decay=0.0)  # type: ignore[call-arg]
+    with pytest.raises(AttributeError, match=r"optim\.lr is not known to an optimiser"):
+        conformance.check(config)
+
+
+def test_what_texts_say_of_an_optimizer_is_declared_by_its_class(machine: Machine) -> None:
+    declared = '    decay_in_gradient = True\n    title = "Signum"\n    source = "Bernstein et al. 2018"\n'
+    Path("signum.py").write_text(SIGNUM.replace("    on_vector = True\n", f"    on_vector = True\n{declared}"))
+    shown = " ".join(machine.run(*PLAN, "-v").stdout.split())
+    assert "Signum with momentum = 0.5" in shown
+    assert "a weight decay of 0.05 as a part of the gradient" in shown
+    forget()
+    plan = planning.make("sDigits", ladder="signs.toml")
+    text = training_wording.optimizer(plan.rungs[-1].training.optim, str, every=False)
+    assert text == "Signum (Bernstein et al. 2018) with momentum = 0.5"
+
+
+def test_an_optimizer_or_recurrence_without_a_docstring_has_no_description(machine: Machine) -> None:
+    """In place of that of the base class."""
+    Path("signum.py").write_text(SIGNUM.replace('    """The sign of a momentum."""\n', ""))
+    rows = machine.json("list", "optimizers", "--load", "signum.py")["optimizers"]
+    assert [row["what"] for row in rows if row["name"] == "signum"] == [""]
+    forget()
+    docstring = next(line for line in AVERAGES.splitlines() if '"""Running' in line)
+    Path("averages.py").write_text(AVERAGES.replace(docstring, ""))
+    rows = machine.json("list", "recurrences", "--load", "averages.py")["recurrences"]
+    assert [row["what"] for row in rows if row["name"] == "averages"] == [""]
 
 
 def test_rules_that_refuse_what_the_check_tries_are_a_finding(machine: Machine) -> None:

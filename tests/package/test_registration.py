@@ -102,6 +102,13 @@ OF_OPTIMIZERS = [
     (f'{SETTINGS}        name: str = "mine"\n', f"line 3: optimizer 'mine': Settings has name, which {EVERY}", "rena"),
     (f"{MINE}    from lrurun.config.optimizers.adamw import AdamW as Base\n    class Settings(Base):\n        floor: "
      "float = 0.0\n", f"line 3: optimizer 'mine': Settings has floor, which {EVERY}", "leave it out"),
+    (f"{SETTINGS}        x: float = 1.0\n\n        @property\n        def floor(self):\n            return 1\n",
+     f"line 3: optimizer 'mine': Settings has floor, which {EVERY}", "leave it out"),
+    (f"{SETTINGS}        x: float = 1.0\n\n        def __post_init__(self):\n            super().__post_init__()\n",
+     "line 3: optimizer 'mine': __post_init__ of its Settings uses super()", "call it by the name of the class"),
+    (f"{MINE}    decay_in_gradient = 1\n",
+     "line 3: optimizer 'mine': decay_in_gradient: expected True or False, found 1", "change decay_in_gradient"),
+    (f"{MINE}    title = None\n", "line 3: optimizer 'mine': title: expected a string, found None", "change title"),
     (f"{MINE}    class Settings:\n        rate: float = 1.0\n",
      "line 3: optimizer 'mine': Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."),
 ]  # fmt: skip

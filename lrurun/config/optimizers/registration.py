@@ -16,6 +16,7 @@ from lrurun.config.optimizers.base import Declaration, OptimConfig
 from lrurun.errors import UsageError
 
 C = TypeVar("C", bound=type)
+T = TypeVar("T", bool, str)
 
 _REQUIRED = ("name", "lr", "recurrent_factor", "weight_decay")
 """The settings of a table that have no default: with one, the name would be left out of fingerprints and documents."""
@@ -44,17 +45,36 @@ def _register(name: str, cls: C) -> C:
     base = pkgutil.resolve_name("lrurun.training.optimizers.base:Optimizer")
 
     def declaration(_: plugins.Source) -> Declaration:
-        return Declaration(name=name, settings=_settings(name, cls), implementation=cls)
+        return Declaration(
+            name=name,
+            settings=_settings(name, cls),
+            implementation=cls,
+            is_decay_in_gradient=_attribute(name, cls, "decay_in_gradient", bool),
+            title=_attribute(name, cls, "title", str),
+            source=_attribute(name, cls, "source", str),
+        )
 
     plugins.register("optimizer", name, declaration, cls, base)
     return cls
+
+
+def _attribute(name: str, cls: Any, attribute: str, type_: type[T]) -> T:
+    """The value of an attribute of a class. Raises UsageError for one of another type."""
+    value = getattr(cls, attribute)
+    if not isinstance(value, type_):
+        expected = {bool: "True or False", str: "a string"}[type_]
+        raise UsageError(
+            f"optimizer {name!r}: {attribute}: expected {expected}, found {value!r}", f"change {attribute}"
+        )
+    return value
 
 
 def _settings(name: str, cls: Any) -> type[OptimConfig]:
     """The type of the table of an optimiser: what every table has, its name, and the fields of its `Settings`."""
     *declared, base = plugin_settings.declared_bases("optimizer", name, cls, OptimConfig)
     own = declared[0] if declared else base
-    if clashing := [field for field in _own_fields(own) if field in OptimConfig.__struct_fields__]:
+    namespace = _namespace(name, declared[0]) if declared else {}
+    if clashing := [entry for entry in (*_own_fields(own), *namespace) if entry in OptimConfig.__struct_fields__]:
         hint = "leave it out: it is applied to the direction of each optimiser, the same for all"
         raise UsageError(
             f"optimizer {name!r}: Settings has {', '.join(clashing)}, which every [optim] has",
@@ -68,7 +88,7 @@ def _settings(name: str, cls: Any) -> type[OptimConfig]:
         cls,
         [base],  # two structs with fields cannot both be bases
         fields=[("name", Literal[name]), *fields],
-        namespace=_methods(declared[0]) if declared else {},
+        namespace=namespace,
         required=_REQUIRED,
     )
     return settings
@@ -93,19 +113,38 @@ def _fields(name: str, declared: type[Struct]) -> list[tuple[str, Any, Any]]:
     return fields
 
 
-def _methods(declared: type[Struct]) -> dict[str, Any]:
-    """The methods and properties of a plug-in's `Settings`, whose `__post_init__` adds to the rules of every table."""
-    own = getattr(declared, "__post_init__", None)
-    methods = {
-        name: value
-        for name, value in vars(declared).items()
-        if not name.startswith("__") and (inspect.isfunction(value) or isinstance(value, property))
+def _namespace(name: str, declared: type[Struct]) -> dict[str, Any]:
+    """What a plug-in's `Settings` has beside fields, inherited too: methods, properties and constants of the class.
+
+    Its `__post_init__` adds to the rules of every table.
+
+    Raises:
+        UsageError: a method uses `super()`, of a class from which the type of the table is not made.
+    """
+    inherited = {
+        attribute: value
+        for cls in reversed(declared.__mro__)
+        if cls not in (Struct, object)
+        for attribute, value in vars(cls).items()
     }
-    if own is None:
-        return methods
+    entries = {
+        attribute: value
+        for attribute, value in inherited.items()
+        if not attribute.startswith("__") and attribute not in declared.__struct_fields__
+    }
+    rules = getattr(declared, "__post_init__", None)
+    for attribute, value in {**entries, "__post_init__": rules}.items():
+        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if "__class__" in getattr(getattr(function, "__code__", None), "co_freevars", ()):
+            raise UsageError(
+                f"optimizer {name!r}: {attribute} of its Settings uses super()",
+                f"call it by the name of the class, as in Base.{attribute}(self)",
+            )
+    if rules is None:
+        return entries
 
     def check(self: Any) -> None:
         OptimConfig.__post_init__(self)
-        own(self)
+        rules(self)
 
-    return {**methods, "__post_init__": check}
+    return {**entries, "__post_init__": check}

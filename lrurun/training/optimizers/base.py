@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from inspect import getattr_static
+from types import MemberDescriptorType
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -37,6 +39,10 @@ class WithoutRates:
                 f"optim.{name} is not known to an optimiser: runs with other rates share what is compiled. "
                 "A direction has no learning rate; `update` has that of the step as an argument"
             )
+        attribute = getattr_static(type(self._table), name, None)
+        if hasattr(attribute, "__get__") and not isinstance(attribute, MemberDescriptorType):
+            # a property or method of the table reads this object in its place, so that it has no learning rates either
+            return attribute.__get__(self, type(self._table))
         return getattr(self._table, name)
 
 
@@ -54,8 +60,13 @@ class Optimizer(ABC):
     """Whether weight decay is added to gradients before they are transformed (an L2 penalty), not to what becomes of
     them (decoupled decay, Loshchilov and Hutter 2019)."""
 
+    title: ClassVar[str] = ""
+    """What plans and reports call it, as "AdamW"; without one, its name."""
+    source: ClassVar[str] = ""
+    """The paper that it is from, as "Loshchilov and Hutter 2019"."""
+
     def __init__(self, settings: Any) -> None:
-        self.settings = WithoutRates(settings)
+        self.settings = settings if isinstance(settings, WithoutRates) else WithoutRates(settings)
         """The table `[optim]` of the run, without what decides about the learning rates of steps alone."""
 
     @abstractmethod
