@@ -232,6 +232,7 @@ def test_values_to_try_are_of_settings_that_the_rung_has(keys: str, message: str
 
 
 def test_an_optimiser_that_estimates_its_rate_is_not_tuned() -> None:
-    found = rungs(make(ladder=with_(RING, PRODIGY), tune=True))
-    assert LR not in found["ring"].grid
+    last = changed(LADDER, 'change = { "model.recurrence.normalize" = true }', PRODIGY)
+    found = rungs(make(ladder=last, tune=True))
+    assert LR not in found["norm"].grid
     assert found["plane"].grid[LR] == [0.01, 0.02]
