@@ -130,9 +130,9 @@ def test_a_profile_with_few_values_keeps_the_middle_of_each_list() -> None:
     assert [tried(values) for values in (1, 2, 3, 4, 9)] == [
         [0.1], [0.03, 0.1], [0.03, 0.1, 0.3], [0.01, 0.03, 0.1, 0.3], [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0],
     ]  # fmt: skip
-    # of every list: the profile's own, and that of a rung of the recipe
+    # and of that of a rung of the recipe; the list for all rungs is as it is
     recipe = changed(RECIPE, "[profile.small]\n", "[profile.small]\ntune_values = 2\n")
-    assert grids(recipe, profile="small")["dense"] == [0.1, 0.2]
+    assert grids(recipe, profile="small")["dense"] == [0.1, 0.2, 0.3]
     assert grids(recipe + OWN.replace("0.6, 0.7", "0.5, 0.6, 0.7"), profile="small")["plane"] == [0.5, 0.6]
     assert grids(recipe, ladder)["plane"] == [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0], "no other profile's"
     message, _ = error(changed(RECIPE, "[profile.small]\n", "[profile.small]\ntune_values = 0\n"))
