@@ -355,23 +355,22 @@ class _Examination:
                 return _WRONG
             text = str(error)
             rule = text[:1].lower() + text[1:]
-            named = self.named_in_rule(text, path)
-            where, hint = self.source(path), "change one of the values named above"
-            if named:  # the one that was set last is the one that broke the rule
-                where = self.sources[named[-1]]
-            if len({self.sources[at] for at in named}) > 1:
-                hint += f": {', '.join(_place(at, self.sources[at]) for at in named)}"
-            return self.add(Fault(rule, where, path, hint=hint))
+            hint = "change one of the values named above"
+            found = [at for at in self.named(text, path) if f"{at.rpartition('.')[2]} = " in text]
+            if len({self.sources[at] for at in found}) > 1:
+                hint += f": {', '.join(_place(at, self.sources[at]) for at in found)}"
+            return self.add(Fault(rule, self.source_of_rule(text, path), path, hint=hint))
 
-    def named_in_rule(self, text: str, path: str) -> list[str]:
-        """The paths of the values that the text of a broken rule of the table at `path` names, in the order in which
-        they were set. Those at their defaults are not among them."""
+    def source_of_rule(self, text: str, path: str) -> str:
+        """The source of the value that was set last of those that the text of a broken rule names."""
+        named = self.named(text, path)
+        return self.sources[named[-1]] if named else self.source(path)
+
+    def named(self, text: str, path: str) -> list[str]:
+        """The paths of the values of a table that a text names, in the order in which they were set."""
         prefix = f"{path}." if path else ""
-        return [
-            at
-            for at in self.sources
-            if at.startswith(prefix) and re.search(rf"(?<![\w.]){re.escape(at.removeprefix(prefix))} = ", text)
-        ]
+        words = set(re.findall(r"[\w.]+", text))
+        return [at for at in self.sources if at.startswith(prefix) and words & {at, at.rpartition(".")[2]}]
 
 
 def _place(path: str, source: str) -> str:

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field
 from lrurun import decoding, paths, plugins
 from lrurun.config.schema import KIND, OPTIMIZER
 from lrurun.config.settings import flatten
-from lrurun.config.unknown_settings import other_form_fault, path_fault, setting_faults
+from lrurun.config.unknown_settings import other_form_fault, path_fault, setting_faults, untried_fault
 from lrurun.decoding import Fault, sound
 from lrurun.errors import LrurunError, UsageError, hint_for, plural, raise_first
 from lrurun.paths import find, shown
@@ -238,12 +238,21 @@ class Ladder(Document, frozen=True, kw_only=True):
     @property
     def kinds(self) -> dict[str, str]:
         """Rung -> its kind of recurrence, where the ladder says it."""
-        kinds: dict[str, str] = {}
+        return self._along_bases(KIND)
+
+    @property
+    def optimizers(self) -> dict[str, str]:
+        """Rung -> the name of its optimiser, where the ladder says it."""
+        return self._along_bases(OPTIMIZER)
+
+    def _along_bases(self, path: str) -> dict[str, str]:
+        """Rung -> the text that it, or a base of it, sets for a path."""
+        values: dict[str, str] = {}
         for rung in self.rungs:
-            kind = dict(flatten(rung.change)).get(KIND) or kinds.get(self.bases[rung.name] or "")
-            if isinstance(kind, str):
-                kinds[rung.name] = kind
-        return kinds
+            value = dict(flatten(rung.change)).get(path) or values.get(self.bases[rung.name] or "")
+            if isinstance(value, str):
+                values[rung.name] = value
+        return values
 
     @property
     def is_packaged(self) -> bool:
@@ -459,7 +468,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
             if fault := path_fault(path, source, within=("model", "optim", "settings"), kinds=recurrences):
                 yield fault
         yield from _reset_rules(ladder, rung, source)
-        yield from _tuning_rules(rung, source, recurrences)
+        yield from _tuning_rules(ladder, rung, source, recurrences)
         try:
             ladder.scopes(rung)
         except UsageError as error:
@@ -493,7 +502,7 @@ def _changed_before(ladder: Ladder, rung: Rung) -> set[str]:
     return changed
 
 
-def _tuning_rules(rung: Rung, source: str, kinds: Collection[str | None]) -> Iterator[UsageError]:
+def _tuning_rules(ladder: Ladder, rung: Rung, source: str, kinds: Collection[str | None]) -> Iterator[UsageError]:
     """Faults of the rate of a rung, and of the values that tuning tries for it."""
     noted = [name for name in ("lr_published", "lr_chosen") if getattr(rung, name)]
     if len(noted) == 2:
@@ -503,10 +512,12 @@ def _tuning_rules(rung: Rung, source: str, kinds: Collection[str | None]) -> Ite
     if rung.lr is not None and "optim.lr" in dict(flatten(rung.change)):
         hint = "keep it in `lr`, for this rung alone, or in `change`, for the rungs that change this one too"
         yield Fault("set in `lr` and in `change`", source, "optim.lr", hint=hint)
+    choices = {KIND: ladder.kinds.get(rung.name), OPTIMIZER: ladder.optimizers.get(rung.name)}
     earlier: list[str] = []
     for path, values in rung.tune.items():
         where = f"{source}, tune"
-        if fault := path_fault(path, where, within=CHANGED, kinds=kinds) or other_form_fault(path, earlier, where):
+        fault = path_fault(path, where, within=CHANGED, kinds=kinds) or other_form_fault(path, earlier, where)
+        if fault := fault or untried_fault(path, where, choices, rung.tune):
             yield fault
         earlier.append(path)
         for k, value in enumerate(values):

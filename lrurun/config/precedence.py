@@ -21,6 +21,7 @@ from lrurun.config.schema import (
     own_settings,
 )
 from lrurun.config.settings import flatten, settings
+from lrurun.config.unknown_settings import untried_fault
 from lrurun.decoding import Fault
 from lrurun.errors import UsageError
 
@@ -79,16 +80,15 @@ def unresolved_rungs(
                 if not is_inherited(path):
                     put(values, path, value, table.where)
         used = _override(values, sets, kept=common_sources(recipe, profile), rung=rung.name)
-        tried = tuning_grid.applicable(tuning_grid.combined(common_grid, grids[rung.name]), _choices(values), sets)
-        tried = tuning_grid.shortened(tried, get_profile(recipe, profile).tune_values)
+        own_grid = tuning_grid.shortened(grids[rung.name], get_profile(recipe, profile).tune_values)
+        tried = tuning_grid.applicable(tuning_grid.combined(common_grid, own_grid), _choices(values), sets)
         faults: list[UsageError] = [
             _unset(path, ladder, rung, recipe)
             for path in rung.tunes
             if path not in declared and not (tune and path in tried and path in values)
         ]
         if OPTIMIZER not in sets:
-            own = [table for table in tables if table.scope == scopes[-1]]
-            faults += [fault for table in own for fault in _tried_faults(table, _choices(values))]
+            faults += _tried_faults([table for table in tables if table.scope == scopes[-1]], _choices(values))
         yield UnresolvedRung(
             rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, faults=faults
         )
@@ -141,13 +141,13 @@ def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
     )
 
 
-def _tried_faults(table: RungTable, choices: Mapping[str, Any]) -> Iterator[Fault]:
-    for path in table.notes.tune:
-        if choice_for(path) == OPTIMIZER and not tuning_grid.has(choices, path):
-            name = choices[OPTIMIZER]
-            listed = ", ".join(own_settings(OPTIMIZER, name)) or "none"
-            hint = f"settings of its own that {name} has: {listed}"
-            yield Fault(f"{name}, the optimiser of the rung, has no such setting", table.where_tuned, path, hint=hint)
+def _tried_faults(tables: list[RungTable], choices: Mapping[str, Any]) -> Iterator[Fault]:
+    """Faults of values that tables try of settings of the optimiser that a rung does not have."""
+    for table in tables:
+        for path in table.notes.tune:
+            fault = untried_fault(path, table.where_tuned, choices, table.notes.tune)
+            if fault is not None and path.startswith("optim."):
+                yield fault
 
 
 def put(values: Values, path: str, value: Any, source: str) -> None:

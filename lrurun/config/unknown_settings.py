@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from lrurun.config.schema import KIND, OTHER_FORMS, RECURRENCE, SETTINGS, known_paths, own_settings
+from lrurun.config.optimizers import OPTIMIZERS
+from lrurun.config.schema import (
+    KIND,
+    OPTIMIZER,
+    OTHER_FORMS,
+    RECURRENCE,
+    SETTINGS,
+    choice_for,
+    is_known,
+    known_paths,
+    own_settings,
+)
 from lrurun.config.settings import flatten
 from lrurun.decoding import UNKNOWN_NAME, Fault
 from lrurun.errors import UsageError, nearest
@@ -54,6 +65,27 @@ def other_form_fault(path: str, paths: Collection[str], where: str) -> Fault | N
     if (other := OTHER_FORMS.get(path)) not in paths:
         return None
     return Fault(f"set in another form too, {other}", where, path, hint="remove one of them")
+
+
+def untried_fault(path: str, where: str, choices: Mapping[str, Any], tune: Collection[str]) -> Fault | None:
+    """The fault of a setting to try that the kind of recurrence, or the optimiser, of a rung does not have.
+
+    Args:
+        choices: the kind and the optimiser, see `choices_of`; None where they are not known.
+        tune: the paths that are tried.
+    """
+    optimizer = choices[OPTIMIZER]
+    estimates = is_known(OPTIMIZER, optimizer) and OPTIMIZERS[optimizer].estimates_rate
+    if path == "optim.lr" and estimates and OPTIMIZER not in tune:
+        return Fault(f"{optimizer} estimates its learning rate", where, path, hint="remove it: there is none to try")
+    choice = choice_for(path)
+    if choice is None or choice in tune or not is_known(choice, choices[choice]):
+        return None
+    own = own_settings(choice, choices[choice])
+    if path.rpartition(".")[2] in own:
+        return None
+    hint = f"its own settings: {', '.join(own)}" if own else "it has no settings of its own"
+    return Fault(f"a setting that {choices[choice]} does not have", where, path, hint=hint)
 
 
 def path_fault(

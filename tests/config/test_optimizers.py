@@ -276,8 +276,8 @@ def test_each_form_of_the_warm_up_takes_the_place_of_the_other_in_a_grid(folder:
 
 def test_values_to_try_of_another_optimiser_are_refused(folder: Path) -> None:
     """Those of a grid for all rungs are for the rungs that have the setting."""
-    rule = "optim.momentum: adamw, the optimiser of the rung, has no such setting"
-    hint = "settings of its own that adamw has: b1, b2, eps"
+    rule = "optim.momentum: a setting that adamw does not have"
+    hint = "its own settings: b1, b2, eps"
     tried = 'tune = { "optim.momentum" = [0.5, 0.9] }\n'
     for tune in (False, True):
         found = error(recipe(WEIGHT_DECAY), f"{FIRST}{tried}", tune=tune)

@@ -393,7 +393,7 @@ def test_a_rate_that_equals_the_default_is_chosen_where_the_rung_that_was_tuned_
 
 
 def test_a_control_that_needs_other_sequences_is_refused_without_any() -> None:
-    refused = r'recipes/SelectiveCopy.toml: gates = "shuffled" .*train.batch must be at least 2, found 1'
+    refused = r'--set train.batch: gates = "shuffled" .*train.batch must be at least 2, found 1'
     with pytest.raises(UsageError, match=refused):
         planning.make("SelectiveCopy", ladder="selective", profile="smoke", sets={"train.batch": 1})
     planning.make("SelectiveCopy", ladder="selective", profile="smoke", sets={"train.batch": 2})
