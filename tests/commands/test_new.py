@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lrurun.commands.new import FILES, NEXT
+from lrurun.config import planning
 from lrurun.trackers import Source, example_runs, opened
 from tests.harness.machine import Machine
 from tests.harness.plug_ins import forgotten
@@ -25,6 +26,15 @@ def test_what_is_written_passes_its_check(what: str, machine: Machine) -> None:
     assert done.stderr == f"it works as it is:\n  lrurun {first}\n  lrurun {then}\n"
     machine.run(*shlex.split(first))
     machine.run(*shlex.split(then.replace("ladder", "plan", 1)))
+
+
+def test_the_rung_of_an_optimizer_has_a_rate_and_a_grid_of_its_own(machine: Machine) -> None:
+    machine.run("new", "optimizer", "signs")
+    for profile, tried in ((None, [0.0003, 0.001, 0.003, 0.01]), ("smoke", [0.001, 0.003])):
+        ladder = str(machine.folder / "signs.toml")
+        adamw, signs = planning.make("npDigits", ladder=ladder, profile=profile, tune=True).rungs
+        assert (signs.rate, signs.grid["optim.lr"]) == (0.001, tried)
+        assert adamw.grid["optim.lr"] != tried
 
 
 @pytest.mark.slow
