@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from lrurun.config.fingerprint import fingerprint
@@ -18,6 +19,7 @@ from lrurun.training import checkpoints
 from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.loop import train, train_together
+from lrurun.training.optimizer import of_state
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
 
 __all__ = ["data"]  # a fixture
@@ -133,3 +135,22 @@ def test_a_checkpoint_whose_arrays_do_not_fit_is_refused(
     with pytest.raises(LrurunError, match=message) as refused:
         checkpoints.restore(tmp_path / "saved", compiled_for(run_of(read), EXECUTION, data), "a fingerprint")
     assert "saved by other code" in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["prodigy", "schedule_free_adamw"])
+def test_a_state_that_starts_as_a_copy_of_the_parameters_has_buffers_of_its_own(name: str, data: Data) -> None:
+    """They are donated: a dispatch overwrites the parameters, and what prodigy keeps of them must stay."""
+    run = run_of(name, steps=10)
+    compiled = compiled_for(run, EXECUTION, data)
+    states = compiled.init(run.model, np.asarray([3], np.uint32))
+    part = {"prodigy": "params0", "schedule_free_adamw": "z"}[name]
+    kept = of_state(states.moments, part)
+    np.testing.assert_array_equal(kept, states.params)
+    assert kept.unsafe_buffer_pointer() != states.params.unsafe_buffer_pointer()
+    first = np.array(states.params[0])
+    *_, ended = train(run, EXECUTION, data)  # two dispatches
+    assert isinstance(ended, Ended)
+    live = compiled.vectors(ended.snapshot.live)
+    assert not np.array_equal(live.params, first)
+    if name == "prodigy":
+        np.testing.assert_array_equal(live.moments.params0, first)
