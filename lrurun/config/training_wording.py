@@ -99,13 +99,20 @@ def decay(config: OptimConfig, number: Number) -> str:
     return f"a weight decay of {number(config.weight_decay)}{inside}"
 
 
-def exceptions(config: OptimConfig, number: Number) -> str:
-    """How some parameters are trained otherwise, as "recurrent parameters: 0.5 times the learning rate, no decay"."""
-    recurrent = [] if config.recurrent_factor == 1 else [f"{number(config.recurrent_factor)} times the learning rate"]
-    if config.weight_decay and not config.decay_recurrent:
-        recurrent.append("no decay")
-    others = ["biases and norms: no decay"] if config.weight_decay and not config.decay_norm_bias else []
-    return "; ".join([*([f"recurrent parameters: {', '.join(recurrent)}"] if recurrent else []), *others])
+def undecayed(config: OptimConfig) -> str:
+    """The parameters that do not decay where others do, as "recurrent parameters do not decay"."""
+    if not config.weight_decay:
+        return ""
+    groups = [*([] if config.decay_recurrent else ["recurrent parameters"])]
+    groups += [] if config.decay_norm_bias else ["biases", "norms"]
+    return f"{_listed(groups)} do not decay" if groups else ""
+
+
+def recurrent_rate(config: OptimConfig, number: Number) -> str:
+    """The learning rate of the recurrent parameters, as "recurrent parameters at 0.5 times the learning rate"."""
+    if config.recurrent_factor == 1:
+        return ""
+    return f"recurrent parameters at {number(config.recurrent_factor)} times the learning rate"
 
 
 def clipping(config: OptimConfig, number: Number, *, source: bool = False) -> str:
@@ -127,7 +134,8 @@ def accumulation(config: OptimConfig) -> str:
 def average(config: OptimConfig, number: Number) -> str:
     """What is evaluated in place of the parameters that train, as "an exponential moving average ..."."""
     if config.average == "none":
-        return ""
+        known = declaration(config.name)
+        return "what its optimiser, which is not known here, evaluates" if known is None else known.evaluates
     return f"an exponential moving average of the parameters with a decay of {number(config.average_decay)}"
 
 
@@ -138,7 +146,8 @@ def training(config: OptimConfig, train: TrainConfig, number: Number) -> str:
         f"{plural(train.steps, 'step')} on batches of {train.batch:,}",
         schedule(config, number, steps=train.steps),
         decay(config, number),
-        exceptions(config, number),
+        undecayed(config),
+        recurrent_rate(config, number),
         clipping(config, number),
         accumulation(config),
         average(config, number),

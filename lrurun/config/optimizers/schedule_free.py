@@ -42,5 +42,6 @@ DECLARATIONS = [
         implementation="lrurun.training.optimizers.schedule_free:ScheduleFreeAdamW",
         title="schedule-free AdamW",
         source="Defazio et al. 2024",
+        evaluates="the optimiser's own average of its iterates",
     )
 ]

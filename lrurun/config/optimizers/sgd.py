@@ -30,7 +30,7 @@ DECLARATIONS = [
         settings=SGD,
         implementation="lrurun.training.optimizers.sgd:SGD",
         title="stochastic gradient descent",
-        source="Robbins and Monro 1951",
+        source="Robbins and Monro 1951; Sutskever et al. 2013",
         is_decay_in_gradient=True,
         variants={"momentum": {"momentum": 0.9}, "Nesterov": {"momentum": 0.9, "nesterov": True}},
     )
