@@ -91,21 +91,15 @@ def _share(share: float, number: Number) -> str:
 
 
 def decay(config: OptimConfig, number: Number) -> str:
-    """The weight decay, as "a weight decay of 0.05"."""
+    """The weight decay, as "a weight decay of 0.05 (recurrent parameters do not decay)"."""
     if not config.weight_decay:
         return "no weight decay"
     known = declaration(config.name)
     inside = " as a part of the gradient" if known is not None and known.is_decay_in_gradient else ""
-    return f"a weight decay of {number(config.weight_decay)}{inside}"
-
-
-def undecayed(config: OptimConfig) -> str:
-    """The parameters that do not decay where others do, as "recurrent parameters do not decay"."""
-    if not config.weight_decay:
-        return ""
-    groups = [*([] if config.decay_recurrent else ["recurrent parameters"])]
-    groups += [] if config.decay_norm_bias else ["biases", "norms"]
-    return f"{_listed(groups)} do not decay" if groups else ""
+    undecayed = [*([] if config.decay_recurrent else ["recurrent parameters"])]
+    undecayed += [] if config.decay_norm_bias else ["biases", "norms"]
+    but = f" ({_listed(undecayed)} do not decay)" if undecayed else ""
+    return f"a weight decay of {number(config.weight_decay)}{inside}{but}"
 
 
 def recurrent_rate(config: OptimConfig, number: Number) -> str:
@@ -145,9 +139,8 @@ def training(config: OptimConfig, train: TrainConfig, number: Number) -> str:
         optimizer(config, number, every=True),
         f"{plural(train.steps, 'step')} on batches of {train.batch:,}",
         schedule(config, number, steps=train.steps),
-        decay(config, number),
-        undecayed(config),
         recurrent_rate(config, number),
+        decay(config, number),
         clipping(config, number),
         accumulation(config),
         average(config, number),

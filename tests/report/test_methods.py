@@ -450,8 +450,8 @@ def test_training_settings_that_differ_are_named_with_their_rungs(
         "others, none.",
         "Accumulation of gradients: for averaged, gradients accumulated over 2 parts of each batch; for others, none.",
         "Averages, which were evaluated and kept in place of the parameters that were trained: for averaged, an "
-        "exponential moving average of the parameters with a decay of 0.99; for free, the optimiser's own average of its "
-        "iterates; for others, none.",
+        "exponential moving average of the parameters with a decay of 0.99; for free, the optimiser's own average of "
+        "its iterates; for others, none.",
     ]
     assert sentences(made, "learning rates") == [
         "The peak learning rate was 0.016 for usual, same, clipped and averaged, not tuned for these variants (the "
@@ -464,7 +464,11 @@ def test_training_settings_that_differ_are_named_with_their_rungs(
         in (made["text"])
     )
     facts = made["facts"]["budget"]
-    assert (facts["name"], facts["clip"], facts["schedule"]) == (["adamw", "sgd"], [0.0, 1.0], ["cosine", "wsd"])
+    assert (facts["name"], facts["clip"], facts["schedule"]) == (
+        ["adamw", "sgd", "schedule_free_adamw"],
+        [0.0, 1.0],
+        ["cosine", "wsd", "constant"],
+    )
     assert made["facts"]["optimizer"]["by_rung"]["averaged"] == "AdamW (Loshchilov and Hutter 2019)"
 
 

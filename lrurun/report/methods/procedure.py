@@ -322,11 +322,10 @@ def _trainings(evidence: Evidence) -> dict[str, dict[str, str]]:
     for rung, (run, *_) in evidence.by_rung(evidence.results).items():
         if isinstance(run.config, RunConfig):
             optim = run.config.optim
-            undecayed = wording.undecayed(optim)
             trainings[rung] = {
                 "optimizer": wording.optimizer(optim, value_text, every=False),
                 "schedule": wording.schedule(optim, value_text),
-                "decay": wording.decay(optim, value_text) + (f" ({undecayed})" if undecayed else ""),
+                "decay": wording.decay(optim, value_text),
                 "recurrent rate": wording.recurrent_rate(optim, value_text),
                 "clipping": wording.clipping(optim, value_text, source=True),
                 "accumulation": wording.accumulation(optim),
