@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from lrurun import kinds
-from lrurun.config.resolve import RATE
 from lrurun.config.schema import KIND, OPTIMIZER, choice_for, used_execution
 from lrurun.config.settings import flatten
 from lrurun.console import setting
@@ -180,7 +179,7 @@ def varying(runs: Sequence[Run], ledger: Ledger) -> tuple[list[str], dict[str, t
     if names:
         with contextlib.suppress(LedgerError):  # another version's configurations, which this list need not know
             read({run.config_id: run.id for run in runs if run.config_id not in tables}.values())
-    first = {name: number for number, name in enumerate((KIND, OPTIMIZER, RATE))}
+    first = {name: number for number, name in enumerate((KIND, OPTIMIZER, "optim.lr"))}
     ordered = sorted(names, key=lambda name: (name.partition(".")[0], first.get(name, len(first)), name))
     return ordered, {run.id: tuple(_short(tables.get(run.config_id, {}).get(name)) for name in ordered) for run in runs}
 
