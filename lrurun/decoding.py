@@ -362,11 +362,8 @@ class _Examination:
     def source_of_rule(self, text: str, path: str) -> str:
         """The source of the value that was set last of those that the text of a broken rule names."""
         prefix = f"{path}." if path else ""
-        named = [
-            at
-            for at in self.sources
-            if at.startswith(prefix) and re.search(rf"\b{re.escape(at.removeprefix(prefix))} = ", text)
-        ]
+        words = set(re.findall(r"[\w.]+", text))
+        named = [at for at in self.sources if at.startswith(prefix) and words & {at, at.rpartition(".")[2]}]
         return self.sources[named[-1]] if named else self.source(path)
 
 

@@ -89,10 +89,10 @@ def program_key(config: RunConfig, execution: Execution) -> str:
     """A key that is equal for runs with the same compiled functions, apart from those of initial values.
 
     They may differ as those with the same `compiled_key`, and in settings that decide about initial values or about the
-    learning rates of steps alone: these are data of the functions.
+    learning rates of steps alone, and in the number of steps: these are data of the functions.
     """
     initial = [f"model.recurrence.{name}" for name in config.model.recurrence.initial_only]
-    return _key(config, execution, [*initial, *(f"optim.{name}" for name in RATES)])
+    return _key(config, execution, [*initial, *(f"optim.{name}" for name in RATES), "train.steps"])
 
 
 def _key(config: RunConfig, execution: Execution, without: Sequence[str]) -> str:

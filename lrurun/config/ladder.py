@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from lrurun import decoding, paths, plugins
-from lrurun.config.schema import KIND, OPTIMIZER
+from lrurun.config.optimizers import OPTIMIZERS
+from lrurun.config.schema import KIND, OPTIMIZER, choice_for, is_known, own_settings
 from lrurun.config.settings import flatten
 from lrurun.config.unknown_settings import path_fault, setting_faults
 from lrurun.decoding import Fault, sound
@@ -238,12 +239,21 @@ class Ladder(Document, frozen=True, kw_only=True):
     @property
     def kinds(self) -> dict[str, str]:
         """Rung -> its kind of recurrence, where the ladder says it."""
-        kinds: dict[str, str] = {}
+        return self._along_bases(KIND)
+
+    @property
+    def optimizers(self) -> dict[str, str]:
+        """Rung -> the name of its optimiser, where the ladder says it."""
+        return self._along_bases(OPTIMIZER)
+
+    def _along_bases(self, path: str) -> dict[str, str]:
+        """Rung -> the text that it, or a base of it, sets for a path."""
+        values: dict[str, str] = {}
         for rung in self.rungs:
-            kind = dict(flatten(rung.change)).get(KIND) or kinds.get(self.bases[rung.name] or "")
-            if isinstance(kind, str):
-                kinds[rung.name] = kind
-        return kinds
+            value = dict(flatten(rung.change)).get(path) or values.get(self.bases[rung.name] or "")
+            if isinstance(value, str):
+                values[rung.name] = value
+        return values
 
     @property
     def is_packaged(self) -> bool:
@@ -459,7 +469,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
             if fault := path_fault(path, source, within=("model", "optim", "settings"), kinds=recurrences):
                 yield fault
         yield from _reset_rules(ladder, rung, source)
-        yield from _tuning_rules(rung, source, recurrences)
+        yield from _tuning_rules(ladder, rung, source, recurrences)
         try:
             ladder.scopes(rung)
         except UsageError as error:
@@ -493,7 +503,27 @@ def _changed_before(ladder: Ladder, rung: Rung) -> set[str]:
     return changed
 
 
-def _tuning_rules(rung: Rung, source: str, kinds: Collection[str | None]) -> Iterator[UsageError]:
+def _lacking(path: str, where: str, kind: str | None, optimizer: str | None, tune: Mapping[str, Any]) -> Fault | None:
+    """The fault of a setting to try that the rung's kind of recurrence, or its optimiser, does not have."""
+    names = {KIND: kind, OPTIMIZER: optimizer}
+    if (
+        path == "optim.lr"
+        and optimizer in OPTIMIZERS
+        and OPTIMIZERS[optimizer].estimates_rate
+        and OPTIMIZER not in tune
+    ):
+        return Fault(f"{optimizer} estimates its learning rate", where, path, hint="remove it: there is none to try")
+    choice = choice_for(path)
+    if choice is None or choice in tune or not is_known(choice, names[choice]):
+        return None
+    own = own_settings(choice, names[choice])
+    if path.rpartition(".")[2] in own:
+        return None
+    hint = f"its own settings: {', '.join(own)}" if own else "it has no settings of its own"
+    return Fault(f"a setting that {names[choice]} does not have", where, path, hint=hint)
+
+
+def _tuning_rules(ladder: Ladder, rung: Rung, source: str, kinds: Collection[str | None]) -> Iterator[UsageError]:
     """Faults of the rate of a rung, and of the values that tuning tries for it."""
     noted = [name for name in ("lr_published", "lr_chosen") if getattr(rung, name)]
     if len(noted) == 2:
@@ -506,6 +536,8 @@ def _tuning_rules(rung: Rung, source: str, kinds: Collection[str | None]) -> Ite
     for path, values in rung.tune.items():
         where = f"{source}, tune"
         if fault := path_fault(path, where, within=CHANGED, kinds=kinds):
+            yield fault
+        elif fault := _lacking(path, where, ladder.kinds.get(rung.name), ladder.optimizers.get(rung.name), rung.tune):
             yield fault
         for k, value in enumerate(values):
             if value in values[:k]:

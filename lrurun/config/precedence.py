@@ -75,8 +75,8 @@ def unresolved_rungs(
         for path, (value, source) in alone.items():
             put(values, path, value, source)
         used = _override(values, sets, kept=common_sources(recipe, profile), rung=rung.name)
-        tried = tuning_grid.applicable(common_grid | grids[rung.name], _choices(values), sets)
-        tried = tuning_grid.shortened(tried, get_profile(recipe, profile).tune_values)
+        own_grid = tuning_grid.shortened(grids[rung.name], get_profile(recipe, profile).tune_values)
+        tried = tuning_grid.applicable(common_grid | own_grid, _choices(values), sets)
         unset = [
             _unset(path, ladder, rung, recipe)
             for path in rung.tunes

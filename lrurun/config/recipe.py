@@ -170,7 +170,8 @@ class Profile(Document, frozen=True, kw_only=True):
     tune_extend: Extension | None = None
     """How many values are added to the grid of each rung, in place of the recipe's `extend`."""
     tune_values: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    """The largest number of values of a setting that a grid has: of longer lists, those in the middle. None: all."""
+    """The most values of a setting that the grid of a single rung has, from its ladder or from the recipe's
+    table for it: of longer lists, those in the middle. None: all. The grid of all rungs is that of `tune`."""
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """The budget of a search, in place of the recipe's."""
 

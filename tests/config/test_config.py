@@ -264,6 +264,12 @@ def test_rungs_that_differ_in_initial_values_alone_share_a_program_but_are_not_t
     assert compiled_key(plain, execution) != compiled_key(ring, execution)
 
 
+def test_trainings_of_other_lengths_share_a_program_but_are_not_trained_together():
+    long, short = make(), make(train__steps=300)
+    assert program_key(long, Execution()) == program_key(short, Execution())
+    assert compiled_key(long, Execution()) != compiled_key(short, Execution())
+
+
 DIAGONAL = {"kind": "diagonal"}
 WRONG = [
     ({"optim__lr": -1}, "optim.lr: expected a number > 0, found -1", "change optim.lr in recipes/x.toml"),

@@ -130,9 +130,9 @@ def test_a_profile_with_few_values_keeps_the_middle_of_each_list() -> None:
     assert [tried(values) for values in (1, 2, 3, 4, 9)] == [
         [0.1], [0.03, 0.1], [0.03, 0.1, 0.3], [0.01, 0.03, 0.1, 0.3], [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0],
     ]  # fmt: skip
-    # of every list: the profile's own, and that of a rung of the recipe
+    # and of that of a rung of the recipe; the list for all rungs is as it is
     recipe = changed(RECIPE, "[profile.small]\n", "[profile.small]\ntune_values = 2\n")
-    assert grids(recipe, profile="small")["dense"] == [0.1, 0.2]
+    assert grids(recipe, profile="small")["dense"] == [0.1, 0.2, 0.3]
     assert grids(recipe + OWN.replace("0.6, 0.7", "0.5, 0.6, 0.7"), profile="small")["plane"] == [0.5, 0.6]
     assert grids(recipe, ladder)["plane"] == [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0], "no other profile's"
     message, _ = error(changed(RECIPE, "[profile.small]\n", "[profile.small]\ntune_values = 0\n"))
@@ -198,3 +198,41 @@ def test_plan_and_check_say_where_rates_and_grids_come_from(machine: Machine) ->
     assert [row["tuning_runs"] for row in machine.json(*words, "--tune")["rungs"]] == [6, 9, 6, 6]
     assert machine.run("check", "recipe", "./r.toml", "--ladder", "./l.toml").returncode == 0
     assert load_ladder(str(machine.folder / "l.toml")).rungs[1].tune == {LR: [0.1, 0.3, 0.9]}
+
+
+LION = 'change = { "optim.name" = "lion" }\n'
+PRODIGY = 'change = { "optim.name" = "prodigy", "optim.recurrent_factor" = 1.0 }\nlr = 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("keys", "message", "hint"),
+    [
+        (
+            LION + 'tune = { "optim.eps" = [0.1] }',
+            "optim.eps: a setting that lion does not have",
+            "its own settings: b1, b2",
+        ),
+        (
+            PRODIGY + 'tune = { "optim.lr" = [0.5, 1.0] }',
+            "optim.lr: prodigy estimates its learning rate",
+            "remove it: there is none to try",
+        ),
+        (
+            'tune = { "model.recurrence.radius" = [0.5] }',
+            "model.recurrence.radius: a setting that diagonal does not have",
+            "its own settings: ",
+        ),
+    ],
+)
+def test_values_to_try_are_of_settings_that_the_rung_has(keys: str, message: str, hint: str) -> None:
+    found, way_out = error(ladder=with_(RING, keys))
+    assert found == f"l.toml, rung ring, tune, {message}"
+    assert way_out is not None
+    assert way_out.startswith(hint)
+
+
+def test_an_optimiser_that_estimates_its_rate_is_not_tuned() -> None:
+    last = changed(LADDER, 'change = { "model.recurrence.normalize" = true }', PRODIGY)
+    found = rungs(make(ladder=last, tune=True))
+    assert LR not in found["norm"].grid
+    assert found["plane"].grid[LR] == [0.01, 0.02]

@@ -150,7 +150,7 @@ def test_an_estimated_rate_has_factors(filled: Machine, sketched: list[Any]) -> 
     alone, both = sketched
     [ax] = alone.axes
     assert (ax.get_ylabel(), ax.get_yscale()) == ("factor of the learning rate", "linear")
-    assert "Prodigy estimates its learning rate; drawn is what it multiplies the estimate by." in caption(alone)
+    assert "Of prodigy: the factor of the learning rate that it estimates." in caption(alone)
     assert both.axes[0].get_ylabel() == "learning rate, or its factor"
     assert both.axes[0].get_yscale() == "log"
     [label] = [name for name in lines(both.axes[0]) if "-2: cosine" in name or "prodigy" in name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -96,18 +97,17 @@ def test_a_gradient_that_is_not_finite_never_becomes_finite(clip_by: str, bad: f
     found = after(before, clip=0.1, clip_by=clip_by)
     assert np.isnan(found["a"][1, 1])
     others = [found["a"][0, 0]] + ([found["b"], found["c"][0]] if clip_by == "global-norm" else [])
-    assert all(np.isnan(other) if math.isnan(bad) else other == 0 for other in others)
+    assert np.isnan(others).all()
     if clip_by == "block-rms":
         unharmed = after(gradient(), clip=0.1, clip_by=clip_by)
         np.testing.assert_array_equal(found["c"], unharmed["c"])
 
 
 @pytest.mark.parametrize("clip_by", ["global-norm", "block-rms"])
-def test_a_gradient_whose_squares_overflow_becomes_zero(clip_by: str) -> None:
-    """As in optax: the numbers are finite, their norm in float32 is not."""
-    found = after(gradient(1e20), clip=0.1, clip_by=clip_by)
-    assert found["b"] == 0
-    assert np.isfinite(found["a"]).all()
+def test_a_gradient_whose_squares_overflow_keeps_its_direction(clip_by: str) -> None:
+    """The numbers are finite, their norm in float32 is not: with optax alone, zero would be left of it."""
+    found, small = (after(gradient(scale), clip=0.1, clip_by=clip_by) for scale in (1e30, 1e3))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-6), found, small)
 
 
 def clipping(clip: float, **changes: Any) -> Any:

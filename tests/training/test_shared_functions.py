@@ -195,7 +195,8 @@ SCHEDULES: list[dict[str, Any]] = [
 def test_a_rung_with_another_schedule_compiles_nothing(
     average: str, data: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After another rung, it has the bits that it has alone; rungs that differ in more of `optim` share nothing."""
+    """After another rung, or a longer training, it has the bits that it has alone; rungs that differ in more of `optim`
+    share nothing."""
 
     def run_with(**changes: Any) -> RunConfig:
         run = config()
@@ -213,6 +214,8 @@ def test_a_rung_with_another_schedule_compiles_nothing(
     with caplog.at_level(logging.WARNING), jax.log_compiles():
         shared = list(train(run_with(**SCHEDULES[1]), execution, data))
         others += [history(list(train(run_with(**changes), execution, data))) for changes in SCHEDULES[2:]]
+        longer = structs.replace(run_with(**SCHEDULES[1]), train=structs.replace(config().train, steps=29))
+        others.append(history(list(train(longer, execution, data))))
     assert not re.findall(r"Compiling (?:jit\()?(\w+)", caplog.text)
     assert len(cache) == 1
     assert history(shared) == history(alone)

@@ -105,7 +105,8 @@ def figure(drawn: Sequence[Line], *, title: str, sentences: Iterable[str] = ()) 
     if scale == "log":
         said.append(f"Rates below {lowest:.1g} are not drawn.")
     if any(estimates_rate(config.optim) for config in configs.values()):
-        said.append("Prodigy estimates its learning rate; drawn is what it multiplies the estimate by.")
+        names = {config.optim.name for config in configs.values() if estimates_rate(config.optim)}
+        said.append(f"Of {' and '.join(sorted(names))}: the factor of the learning rate that it estimates.")
     return Figure(panels=tuple(panels), same_x=True, same_y=True, title=title, caption=" ".join(said))
 
 
