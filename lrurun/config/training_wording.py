@@ -129,7 +129,11 @@ def average(config: OptimConfig, number: Number) -> str:
     """What is evaluated in place of the parameters that train, as "an exponential moving average ..."."""
     if config.average == "none":
         known = declaration(config.name)
-        return "what its optimiser, which is not known here, evaluates" if known is None else known.evaluates
+        return (
+            "parameters that are not known here, because the code of its optimiser is not"
+            if known is None
+            else known.evaluates
+        )
     return f"an exponential moving average of the parameters with a decay of {number(config.average_decay)}"
 
 

@@ -643,7 +643,9 @@ def test_a_sweep_is_planned(swept: Machine) -> None:
         ["0.001", "sDigits-smoke-lr0.001", "2/2"],
         ["0.002", "sDigits-smoke-lr0.002", "0/2"],
     ]
-    assert re.search(r"^2 runs remaining: about 0:\d\d with \d+ workers?, all in one queue\.$", out, re.MULTILINE)
+    assert re.search(
+        r"^2 runs remaining: about 0:\d\d plus compiling with \d+ workers?, all in one queue\.$", out, re.MULTILINE
+    )
     found = swept.json(*plan, *rates, "--sweep", "train.batch=50,20")
     assert found["sweep"] == {"optim.lr": [0.001, 0.002], "train.batch": [50, 20]}
     assert [one["set"] for one in found["plans"]] == [

@@ -135,7 +135,9 @@ def test_the_rate_of_the_recurrent_group_in_words() -> None:
 def test_an_optimiser_that_evaluates_something_else_says_so() -> None:
     assert wording.average(settings("schedule_free_adamw"), setting) == "the optimiser's own average of its iterates"
     unknown = msgspec.structs.replace(settings(), name="of_a_plug_in_that_is_not_here")
-    assert wording.average(unknown, setting) == "what its optimiser, which is not known here, evaluates"
+    assert wording.average(unknown, setting) == (
+        "parameters that are not known here, because the code of its optimiser is not"
+    )
 
 
 def test_clipping_accumulation_and_averages_in_words() -> None:

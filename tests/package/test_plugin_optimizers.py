@@ -238,8 +238,15 @@ def test_what_texts_say_of_an_optimizer_is_declared_by_its_class(machine: Machin
     assert "a weight decay of 0.05 as a part of the gradient" in shown
     forget()
     plan = planning.make("sDigits", ladder="signs.toml")
-    text = training_wording.optimizer(plan.rungs[-1].training.optim, str, every=False)
+    optim = plan.rungs[-1].training.optim
+    text = training_wording.optimizer(optim, str, every=False)
     assert text == "Signum (Bernstein et al. 2018) with momentum = 0.5"
+    assert training_wording.average(optim, str) == ""
+    forget()
+    own = "\n    def evaluated(self, params, state):\n        return params\n"
+    Path("signum.py").write_text(SIGNUM + own)
+    planning.make("sDigits", ladder="signs.toml")
+    assert training_wording.average(optim, str) == "parameters that its optimiser computes"
 
 
 def test_an_optimizer_or_recurrence_without_a_docstring_has_no_description(machine: Machine) -> None:

@@ -484,7 +484,7 @@ def test_training_settings_of_all_rungs_are_one_sentence(machine: Machine, monke
         "rate the schedule multiplies, on batches of 32 sequences, with an inverse square-root decay (Vaswani et "
         "al. 2017), no weight decay, the gradient of each array of parameters clipped to a root mean "
         "square of 0.5, gradients accumulated over 4 parts of each batch, and evaluated on the validation split twice.",
-        "An exponential moving average of the parameters with a decay of 0.999 was evaluated and kept in place of the "
-        "parameters that were trained.",
+        "Evaluations and kept models had an exponential moving average of the parameters with a decay of 0.999 in "
+        "place of the parameters that were trained.",
     ]
     assert "peak learning rate" not in made["text"], "it is a factor of an estimate"

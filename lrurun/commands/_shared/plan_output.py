@@ -143,6 +143,7 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
     left = sorted({seed for row in document.rungs for seed in row.seeds_left})
     seeds = f", seed{'s' if len(left) > 1 else ''} {', '.join(map(str, left))}" if left else ""
     time, workers = console.duration(document.eta_seconds), plural(document.workers, "worker")
+    time += " plus compiling" if plan.is_of_models else ""
     console.paragraph(f"{plural(count, 'run')} remaining{seeds}: about {time} with {workers}.{later}")
 
 
@@ -374,7 +375,8 @@ def _show_sweep(points: Sequence[Point], documents: Sequence[PlanDocument], *, j
         time = "time unknown, because no finished run shows how fast these rungs train here"
         if eta is not None:
             order = "one instance after another" if points[0].request.decide else "all in one queue"
-            time = f"about {console.duration(eta)} with {plural(first.workers, 'worker')}, {order}"
+            compiling = " plus compiling" if points[0].plan.is_of_models else ""
+            time = f"about {console.duration(eta)}{compiling} with {plural(first.workers, 'worker')}, {order}"
         more = sum(document.extension_runs for document in documents)
         later = f" At most {plural(more, 'more run')}, if the best values are at the edge." if more else ""
         console.paragraph(f"{plural(left, 'run')} remaining: {time}.{later}")

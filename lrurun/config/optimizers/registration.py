@@ -52,10 +52,16 @@ def _register(name: str, cls: C) -> C:
             is_decay_in_gradient=_attribute(name, cls, "decay_in_gradient", bool),
             title=_attribute(name, cls, "title", str),
             source=_attribute(name, cls, "source", str),
+            evaluates=_evaluates(cls, base),
         )
 
     plugins.register("optimizer", name, declaration, cls, base)
     return cls
+
+
+def _evaluates(cls: Any, base: Any) -> str:
+    """What a class evaluates, for texts; empty for the parameters that train."""
+    return "" if cls.evaluated is base.evaluated else "parameters that its optimiser computes"
 
 
 def _attribute(name: str, cls: Any, attribute: str, type_: type[T]) -> T:

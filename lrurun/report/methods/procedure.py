@@ -287,7 +287,7 @@ def _budget(evidence: Evidence) -> Iterator[Sentence]:
     text += f", and evaluated on the validation split {often}"
     yield Sentence(about="budget", text=f"{text}.", facts=facts)
     if common.get("average"):
-        text = f"{capital(common['average'])} was evaluated and kept in place of the parameters that were trained."
+        text = f"Evaluations and kept models had {common['average']} in place of the parameters that were trained."
         yield Sentence(about="average", text=text, facts={"average": evidence.settings("optim.average")})
     for about, noun in _ASPECTS.items():
         if about not in common:
