@@ -140,9 +140,10 @@ def list_(
                 console.write("")
                 table.show_facts([(field, _text(value)) for field, value in structs.asdict(entry).items()])
         else:
-            columns = _COLUMNS[name]
-            rows = [[cell(entry) for cell in columns.values()] for entry in entries]
-            table.show_text(list(columns), rows, title=name, order=_LEFT_OUT, cut=dict.fromkeys(_SENTENCES, 24))
+            cells = {column: list(map(cell, entries)) for column, cell in _COLUMNS[name].items()}
+            filled = {column: texts for column, texts in cells.items() if any(texts) or not entries}
+            rows = list(zip(*filled.values(), strict=True))
+            table.show_text(list(filled), rows, title=name, order=_LEFT_OUT, cut=dict.fromkeys(_SENTENCES, 24))
     if not details:
         console.say("--details shows everything")
     return 0

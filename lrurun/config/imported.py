@@ -247,7 +247,7 @@ def ladder_faults(ladder: Ladder, table: ImportTable | None) -> Iterator[UsageEr
                     f"{at}, {name}: is for what lrurun trains", "remove it: `where` says which runs it has"
                 )
     for claim in ladder.claims:
-        if claim.min_length is not None or claim.depth is not None or claim.is_about_speed or claim.metric:
+        if claim.has_scope or claim.is_about_speed or claim.metric:
             yield UsageError(
                 f"{ladder.path}, claim {claim.text!r}: of imported runs, only the score is known",
                 "claim something about scores",

@@ -62,6 +62,13 @@ class Claim(Document, frozen=True, kw_only=True):
     """The least number of steps of the sequences that it is about, as for "very long sequences"; None for any."""
     depth: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     """The number of layers of `rung` that it is about, as for "one layer"; None for any."""
+    decays: bool = False
+    """Whether it is about trainings in which parameters of `rung` decay, as claims on weight decay are."""
+
+    @property
+    def has_scope(self) -> bool:
+        """Whether it is judged for some sequences, networks or trainings alone."""
+        return self.min_length is not None or self.depth is not None or self.decays
 
     def is_about(self, task: str) -> bool:
         """Whether it is judged on a task. Outside `tasks`, it is unless it needs something that not every task has."""
@@ -79,13 +86,16 @@ class Claim(Document, frozen=True, kw_only=True):
         return self.margins.get(task, self.margin or 0.0)
 
 
-def outside_scope(claim: Claim, length: int, depth: int) -> str:
-    """Why a claim is not about sequences of this length and networks of this depth; empty if it is."""
+def outside_scope(claim: Claim, length: int, depth: int, *, decays: bool = True) -> str:
+    """Why a claim is not about sequences of this length, networks of this depth, and trainings in which parameters do
+    or do not decay; empty if it is."""
     reasons = []
     if claim.min_length is not None and length < claim.min_length:
         reasons.append(f"about sequences of at least {claim.min_length:,} steps; these have {length:,}")
     if claim.depth is not None and depth != claim.depth:
         reasons.append(f"about networks of {plural(claim.depth, 'layer')}; these have {depth:,}")
+    if claim.decays and not decays:
+        reasons.append("about weight decay; here there is none")
     return ", and ".join(reasons)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from lrurun.config.schema import OPTIMIZER
 from lrurun.console import setting
 from lrurun.errors import UsageError
 
@@ -123,10 +124,16 @@ def is_like_id(name: str) -> bool:
 def changed_words(changes: Mapping[str, Any], *, exact: bool = False) -> list[str]:
     """A word for each setting, for example "lr0.01", "width64" and "glu-full".
 
-    A setting is called by the last part of its path; by more where two of them end alike. `exact` keeps all digits.
+    A setting is called by the last part of its path; by more where two of them end alike. Of an optimiser, it is the
+    name alone, as "muon". `exact` keeps all digits.
     """
     keys = _ends(changes)
-    return [f"{_plain(keys[path]) or 'set'}{_value(keys[path], value, exact=exact)}" for path, value in changes.items()]
+    return [
+        _text(value, exact=exact)
+        if path == OPTIMIZER and isinstance(value, str)
+        else f"{_plain(keys[path]) or 'set'}{_value(keys[path], value, exact=exact)}"
+        for path, value in changes.items()
+    ]
 
 
 def _name(words: Sequence[str], settings: Sequence[str], longest: int = LONGEST_PROPOSED) -> str:

@@ -31,7 +31,7 @@ from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.resolve import RATE, RateSource, full, resolve, with_point
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
-from lrurun.config.schema import OTHER_FORMS, TUNING_SEED, Execution, RunKind
+from lrurun.config.schema import OTHER_FORMS, TUNING_SEED, Execution, RunConfig, RunKind
 from lrurun.config.search import Search, search_of
 from lrurun.config.unknown_settings import check_set, path_fault, setting_faults
 from lrurun.data import tasks
@@ -177,15 +177,24 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def depth(self, rung: str) -> int:
         """The number of layers of a rung."""
-        return next(resolved.training.model.depth for resolved in self.rungs if resolved.name == rung)
+        return self._training(rung).model.depth
+
+    def _training(self, rung: str) -> RunConfig:
+        return next(resolved.training for resolved in self.rungs if resolved.name == rung)
 
     @property
     def outside_scope(self) -> dict[str, str]:
-        """Text of a claim -> why it is not about these sequences and networks, for each claim that is not."""
+        """Text of a claim -> why it is not about these sequences, networks and trainings, for each that is not."""
         if self.kind != "training":  # whose sequences and networks are not known; its claims have no such scope
             return {}
         reasons = {
-            claim.text: outside_scope(claim, self.length, self.depth(claim.rung)) for claim in self.ladder.claims
+            claim.text: outside_scope(
+                claim,
+                self.length,
+                self.depth(claim.rung),
+                decays=self._training(claim.rung).optim.weight_decay > 0,
+            )
+            for claim in self.ladder.claims
         }
         return {text: reason for text, reason in reasons.items() if reason}
 
@@ -372,9 +381,9 @@ def _of_import(document: Ladder, recipe: Recipe, sets: Mapping[str, Any], *, tun
 def _program_claims(ladder: Ladder) -> Iterator[UsageError]:
     """Faults of claims that cannot be judged of programs, of which lrurun knows neither length, depth nor steps."""
     for claim in ladder.claims:
-        if claim.min_length is not None or claim.depth is not None or claim.is_about_speed:
+        if claim.has_scope or claim.is_about_speed:
             yield UsageError(
-                f"{ladder.path}, claim {claim.text!r}: speed, min_length and depth of a program are not known",
+                f"{ladder.path}, claim {claim.text!r}: speed, min_length, depth and decays of a program are not known",
                 "claim something about scores",
             )
 

@@ -202,9 +202,17 @@ class RunConfig(_Frozen, Generic[R, S], frozen=True, kw_only=True, omit_defaults
         return self.model.norm == "batch" and self.model.frame == "blocks"
 
     @property
+    def sees_parts(self) -> tuple[str, ...]:
+        """What has one part of a batch at a time, so that a step is not that of the whole batch."""
+        if self.optim.accumulate == 1:
+            return ()
+        seen = {"batch norm": self._norms_batches, "shuffled gates": self._shuffles}
+        return tuple(name for name, applies in seen.items() if applies)
+
+    @property
     def depends_on_parts(self) -> bool:
         """Whether a step on the parts of a batch is not that of the whole batch, apart from dropout and rounding."""
-        return self.optim.accumulate > 1 and (self._norms_batches or self._shuffles)
+        return bool(self.sees_parts)
 
 
 class FixedExecution(_Frozen, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ _EXAMPLE = "optim.lr=0.001,0.004"
 
 
 def sweep_points(sweep: Sequence[str], sets: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The values of `--set` for each combination of a sweep, after the values of `sets`; its first path varies slowest.
+    """The values of `--set` for each combination of a sweep, before those of `sets`; its first path varies slowest.
 
     Without a sweep there is one combination.
 
@@ -34,7 +34,7 @@ def sweep_points(sweep: Sequence[str], sets: Mapping[str, Any]) -> list[dict[str
             raise UsageError(f"--set {path} and --sweep {path} exclude each other", "leave one of them out")
     # kind and optimiser first, because other settings depend on them
     grid = dict(sorted(grid.items(), key=lambda item: item[0] not in (KIND, OPTIMIZER)))
-    return [{**sets, **point} for point in combinations(grid)]
+    return [{**point, **sets} for point in combinations(grid)]
 
 
 def by_paths(by: Sequence[str], option: str = "--by") -> tuple[str, ...]:

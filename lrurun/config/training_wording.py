@@ -91,21 +91,22 @@ def _share(share: float, number: Number) -> str:
 
 
 def decay(config: OptimConfig, number: Number) -> str:
-    """The weight decay, as "a weight decay of 0.05"."""
+    """The weight decay, as "a weight decay of 0.05 (recurrent parameters do not decay)"."""
     if not config.weight_decay:
         return "no weight decay"
     known = declaration(config.name)
     inside = " as a part of the gradient" if known is not None and known.is_decay_in_gradient else ""
-    return f"a weight decay of {number(config.weight_decay)}{inside}"
+    undecayed = [*([] if config.decay_recurrent else ["recurrent parameters"])]
+    undecayed += [] if config.decay_norm_bias else ["biases", "norms"]
+    but = f" ({_listed(undecayed)} do not decay)" if undecayed else ""
+    return f"a weight decay of {number(config.weight_decay)}{inside}{but}"
 
 
-def exceptions(config: OptimConfig, number: Number) -> str:
-    """How some parameters are trained otherwise, as "recurrent parameters: 0.5 times the learning rate, no decay"."""
-    recurrent = [] if config.recurrent_factor == 1 else [f"{number(config.recurrent_factor)} times the learning rate"]
-    if config.weight_decay and not config.decay_recurrent:
-        recurrent.append("no decay")
-    others = ["biases and norms: no decay"] if config.weight_decay and not config.decay_norm_bias else []
-    return "; ".join([*([f"recurrent parameters: {', '.join(recurrent)}"] if recurrent else []), *others])
+def recurrent_rate(config: OptimConfig, number: Number) -> str:
+    """The learning rate of the recurrent parameters, as "recurrent parameters at 0.5 times the learning rate"."""
+    if config.recurrent_factor == 1:
+        return ""
+    return f"recurrent parameters at {number(config.recurrent_factor)} times the learning rate"
 
 
 def clipping(config: OptimConfig, number: Number, *, source: bool = False) -> str:
@@ -127,7 +128,8 @@ def accumulation(config: OptimConfig) -> str:
 def average(config: OptimConfig, number: Number) -> str:
     """What is evaluated in place of the parameters that train, as "an exponential moving average ..."."""
     if config.average == "none":
-        return ""
+        known = declaration(config.name)
+        return "what its optimiser, which is not known here, evaluates" if known is None else known.evaluates
     return f"an exponential moving average of the parameters with a decay of {number(config.average_decay)}"
 
 
@@ -137,8 +139,8 @@ def training(config: OptimConfig, train: TrainConfig, number: Number) -> str:
         optimizer(config, number, every=True),
         f"{plural(train.steps, 'step')} on batches of {train.batch:,}",
         schedule(config, number, steps=train.steps),
+        recurrent_rate(config, number),
         decay(config, number),
-        exceptions(config, number),
         clipping(config, number),
         accumulation(config),
         average(config, number),

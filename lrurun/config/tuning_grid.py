@@ -159,6 +159,8 @@ def sentences(
     for rung, grid in grids.items():
         tried = "; ".join(f"{path} from {_listed(values)}" for path, values in grid.items())
         rungs.setdefault(tried, []).append(rung)
+    if not any(grids.values()):
+        return ["Nothing is tuned: no setting of these rungs has values to try."]
     added = []
     if extended := [rung for rung, grid in grids.items() if extend and extensible(grid)]:
         which = "" if len(extended) == len(grids) else f" (of {', '.join(extended)})"

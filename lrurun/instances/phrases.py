@@ -41,13 +41,18 @@ def parts_of_batches(configs: Mapping[str, Config]) -> str | None:
     """Of which rungs the steps depend on the parts of a batch, by the configurations of all; None if of none."""
     from lrurun.config.schema import RunConfig
 
-    names = [name for name, config in configs.items() if isinstance(config, RunConfig) and config.depends_on_parts]
-    if not names:
+    seen = {
+        name: config.sees_parts
+        for name, config in configs.items()
+        if isinstance(config, RunConfig) and config.depends_on_parts
+    }
+    if not seen:
         return None
-    rungs = "" if len(names) == len(configs) else f" of {clean(', '.join(names))}"
+    what = list(dict.fromkeys(part for parts in seen.values() for part in parts))
+    rungs = "" if len(seen) == len(configs) else f" of {clean(', '.join(seen))}"
     return (
-        f"optim.accumulate{rungs}: batch norm and shuffled gates see one part of a batch at a time, so that a step is "
-        "not that of the whole batch"
+        f"with optim.accumulate, {' and '.join(what)}{rungs} {'sees' if what == ['batch norm'] else 'see'} one part of "
+        "a batch at a time, so that a step is not that of the whole batch"
     )
 
 

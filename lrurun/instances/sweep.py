@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -29,7 +29,7 @@ class Point(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The values of an instance as text, for example "optim.lr=0.001, train.batch=50"."""
-        return ", ".join(f"{path}={console.setting(value)}" for path, value in self.values.items())
+        return _text(self.values)
 
 
 class SweepDocument(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
         try:
             plan = point_request.plan()
         except UsageError as error:
-            raise _sweep_error(error, swept) from None
+            raise _sweep_error(error, {path: sets[path] for path in swept}) from None
         point = Point(point_request, plan, {path: plan.value(path) for path in swept})
         if any(plan.spec == earlier.plan.spec for earlier in points):
             raise UsageError(f"--sweep: {point.text} is named twice", "leave one of them out")
@@ -85,7 +85,15 @@ def check_names(ledger: Ledger, points: Sequence[Point]) -> None:
         naming.of_plan(ledger, point.plan, point.request.name)
 
 
-def _sweep_error(error: UsageError, swept: Sequence[str]) -> UsageError:
-    """An error about a value of `--set`, which is one of `--sweep` for these paths."""
-    option = re.compile(rf"--set (?=(?:{'|'.join(map(re.escape, swept))})(?![\w.]))")
-    return UsageError(option.sub("--sweep ", error.message), error.hint and option.sub("--sweep ", error.hint))
+def _sweep_error(error: UsageError, values: Mapping[str, Any]) -> UsageError:
+    """An error about a value of `--set`, which is one of `--sweep` for these paths; about another one, with the values
+    that it does not go with."""
+    option = re.compile(rf"--set (?=(?:{'|'.join(map(re.escape, values))})(?![\w.]))")
+    message = option.sub("--sweep ", error.message)
+    if message.startswith("--set "):
+        message = f"with {_text(values)}: {message}"
+    return UsageError(message, error.hint and option.sub("--sweep ", error.hint))
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{path}={console.setting(value)}" for path, value in values.items())

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from lrurun import kinds
-from lrurun.config.schema import used_execution
+from lrurun.config.schema import KIND, OPTIMIZER, choice_for, used_execution
 from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.data import tasks
@@ -168,18 +168,27 @@ def varying(runs: Sequence[Run], ledger: Ledger) -> tuple[list[str], dict[str, t
     for group in groups.values():
         if len(group) > 1:
             values: dict[str, set[object]] = {}
-            for table in read(group.values()):
+            group_tables = read(group.values())
+            for table in group_tables:
                 for name, value in table.items():
                     if name == f"settings.{table.get('reading.seed')}":  # which the seed repeats
                         continue
                     values.setdefault(name, set()).add(setting(value))
-            names |= dict.fromkeys(name for name, different in values.items() if len(different) > 1 and name != "seed")
+            differing = [name for name, different in values.items() if len(different) > 1 and name != "seed"]
+            names |= dict.fromkeys(name for name in differing if not _follows(name, group_tables))
     if names:
         with contextlib.suppress(LedgerError):  # another version's configurations, which this list need not know
             read({run.config_id: run.id for run in runs if run.config_id not in tables}.values())
-    return sorted(names), {
-        run.id: tuple(_short(tables.get(run.config_id, {}).get(name)) for name in sorted(names)) for run in runs
-    }
+    first = {name: number for number, name in enumerate((KIND, OPTIMIZER, "optim.lr"))}
+    ordered = sorted(names, key=lambda name: (name.partition(".")[0], first.get(name, len(first)), name))
+    return ordered, {run.id: tuple(_short(tables.get(run.config_id, {}).get(name)) for name in ordered) for run in runs}
+
+
+def _follows(name: str, tables: Iterable[Mapping[str, object]]) -> bool:
+    """Whether a setting that only some recurrences or optimisers have differs only because these do."""
+    choice = choice_for(name)
+    values = {(table.get(choice), setting(table.get(name))) for table in tables} if choice is not None else set()
+    return len(values) == len({of for of, _ in values}) > 1
 
 
 def _short(value: object) -> object:

@@ -643,7 +643,7 @@ def test_a_sweep_is_planned(swept: Machine) -> None:
         ["0.001", "sDigits-smoke-lr0.001", "2/2"],
         ["0.002", "sDigits-smoke-lr0.002", "0/2"],
     ]
-    assert "2 runs remaining: about 0:" in out
+    assert re.search(r"^2 runs remaining: about 0:\d\d with \d+ workers?, all in one queue\.$", out, re.MULTILINE)
     found = swept.json(*plan, *rates, "--sweep", "train.batch=50,20")
     assert found["sweep"] == {"optim.lr": [0.001, 0.002], "train.batch": [50, 20]}
     assert [one["set"] for one in found["plans"]] == [
@@ -657,6 +657,10 @@ def test_a_sweep_is_planned(swept: Machine) -> None:
     assert own["name"] in {ladder["name"] for ladder in swept.json("status")["ladders"]}
     # as converted, both are the same number
     assert "--sweep optim.lr: 1 is named twice" in swept.refused(*plan, "--sweep", "optim.lr=1,1.0")
+    other = swept.refused(*plan, "--sweep", "optim.name=muon,lion", "--set", "optim.ns_steps=4")
+    assert other.startswith(
+        "error: with optim.name=lion: --set optim.ns_steps: no rung of this ladder has it: lion has"
+    )
     # nothing is trained if any combination is wrong
     said = swept.refused("ladder", *FAST, "--sweep", "optim.lr=0.1,-1")
     assert "--sweep optim.lr: expected a number > 0, found -1\nhint: give it another value: --sweep optim.lr=" in said

@@ -552,17 +552,19 @@ def test_a_plan_describes_how_rungs_are_trained(machine, monkeypatch):
     lines = machine.run(*command).stdout.splitlines()
     first = next(k for k, line in enumerate(lines) if line.startswith("Training of "))
     adamw = "AdamW with b1 = 0.9, b2 = 0.999 and eps = 1e-08; 60 steps on batches of 32; "
-    recurrent = "recurrent parameters: 0.5 times the learning rate, no decay"
+    decay = "a weight decay of 0.05 (recurrent parameters do not decay)"
+    recurrent = "recurrent parameters at 0.5 times the learning rate"
     assert lines[first : first + 6] == [
         f"Training of cosine, small: {adamw}a linear warm-up from 1e-07 over the first 6 steps and a cosine decay to "
-        f"1e-07; a weight decay of 0.05; {recurrent}.",
+        f"1e-07; {recurrent}; {decay}.",
         "  ▁▂▃▅▆▇█████████████▇▇▇▇▇▇▆▆▆▆▅▅▅▅▅▄▄▄▄▃▃▃▃▃▂▂▂▂▂▁▁▁▁▁▁▁▁▁▁▁▁",
         f"Training of wsd: {adamw}a linear warm-up from 1e-07 over the first 3 steps, a constant rate and a linear "
-        f"decay over the last 12 steps to 1e-07; a weight decay of 0.05; {recurrent}.",
+        f"decay over the last 12 steps to 1e-07; {recurrent}; {decay}.",
         "  ▁▃▆███████████████████████████████████████████████▇▇▆▅▅▄▃▃▂▁",
         "Training of sgd: stochastic gradient descent with momentum = 0.9 and nesterov = false; 60 steps on batches of "
-        "32; a linear warm-up from 1e-07 over the first 6 steps and a constant rate; a weight decay of 0.05 as a part "
-        f"of the gradient; {recurrent}; gradients clipped to a global norm of 1.",
+        "32; a linear warm-up from 1e-07 over the first 6 steps and a constant rate; "
+        f"{recurrent}; a weight decay of 0.05 as a part of the gradient (recurrent parameters do not decay); gradients "
+        "clipped to a global norm of 1.",
         "  ▁▂▃▅▆▇██████████████████████████████████████████████████████",
     ]
     assert "Training of" not in machine.run(*command[:-1]).stdout

@@ -375,6 +375,20 @@ def test_settings_that_vary_within_a_rung_are_shown(machine: Machine) -> None:
     assert "optim.lr" not in machine.run("runs", "--where", "optim.lr=0.5").stdout
 
 
+def test_settings_that_only_follow_from_the_optimiser_are_not_shown(machine: Machine) -> None:
+    """Name and learning rate come first; a setting of one optimiser is shown where it varies for it."""
+
+    def shown(**sets: Any) -> list[str]:
+        changes = {f"optim.{name}": value for name, value in sets.items()}
+        fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]}, profile="smoke", sets=changes)
+        return [name for name in machine.run("runs").stdout.splitlines()[0].split() if name.startswith("optim.")]
+
+    assert shown() == []
+    assert shown(name="lion") == shown(name="sgd") == ["optim.name"]
+    assert shown(name="sgd", momentum=0.9) == ["optim.name", "optim.momentum"]
+    assert shown(clip=1.0, lr=0.5) == ["optim.name", "optim.lr", "optim.clip", "optim.momentum"]
+
+
 # What the database computes is what Python computes
 
 

@@ -54,6 +54,13 @@ NAMED = [
     (parts("npDigits", optim__lr=0.0031622776601683795), "npDigits-lr0.003162"),
     (parts("npDigits", train__steps=20000.0), "npDigits-steps20000"),
     (parts("npDigits", options=("smoke", "tune"), model__glu="full"), "npDigits-smoke-tune-glu-full"),
+    # of an optimiser, the name alone; of other settings that are called a name, which one
+    (parts("npDigits", optim__name="muon", optim__lr=0.01), "npDigits-muon-lr0.01"),
+    (parts("npDigits", settings__name="muon"), "npDigits-name-muon"),
+    (
+        parts("npDigits", options=("smoke",), optim__name="schedule_free_adamw", optim__schedule="constant"),
+        "npDigits-smoke-schedule_free_adamw-and1",
+    ),
     (parts("npDigits", model__tied=True, model__bias=False), "npDigits-tied-true-bias-false"),
     (parts("npDigits", model__lr=0.1, optim__lr=0.2), "npDigits-model.lr0.1-optim.lr0.2"),
     (parts("npDigits", a__lr=0.1, b__a__lr=0.2), "npDigits-a.lr0.1-b.a.lr0.2"),

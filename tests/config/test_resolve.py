@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -194,10 +195,9 @@ def test_a_batch_larger_than_the_training_split_gets_a_warning(machine):
 
 def test_where_steps_depend_on_the_parts_of_a_batch_plan_and_training_say_so(machine, capsys):
     """Batch norm has the statistics of a part, and shuffled gates its sequences; layer norm has neither."""
-    text = "batch norm and shuffled gates see one part of a batch at a time, so that a step is not that of "
-    text += "the whole batch"
+    text = "one part of a batch at a time, so that a step is not that of the whole batch"
     words = ("plan", "sDigits", "--profile", "smoke", "--set")
-    assert f"optim.accumulate: {text}" in machine.json(*words, "optim.accumulate=4")["notes"]
+    assert f"with optim.accumulate, batch norm sees {text}" in machine.json(*words, "optim.accumulate=4")["notes"]
     assert not any("accumulate" in note for note in machine.json(*words, "model.norm=layer")["notes"])
     layered = machine.json(*words, "optim.accumulate=4", "--set", "model.norm=layer")
     assert not any("accumulate" in note for note in layered["notes"])
@@ -206,9 +206,29 @@ def test_where_steps_depend_on_the_parts_of_a_batch_plan_and_training_say_so(mac
         planning.make("sDigits", profile="smoke", sets=sets).rungs[:2] for sets in (parts, {"optim.accumulate": 4})
     )
     cautions.say_of_parts([with_layer[0], with_batch[1]])
-    assert f"optim.accumulate of {with_batch[1].name}: {text}" in " ".join(capsys.readouterr().err.split())
+    assert f"with optim.accumulate, batch norm of {with_batch[1].name} sees {text}" in " ".join(
+        capsys.readouterr().err.split()
+    )
     cautions.say_of_parts(with_layer)
     assert not capsys.readouterr().err
+    [shuffled] = (
+        rung
+        for rung in planning.make("npDigits", ladder="gates", profile="smoke", sets=parts).rungs
+        if getattr(rung.training.model.recurrence, "gates", None) == "shuffled"
+    )
+    shuffled_too = msgspec.structs.replace(
+        with_batch[0],
+        config=msgspec.structs.replace(
+            with_batch[0].training, model=msgspec.structs.replace(shuffled.training.model, norm="batch")
+        ),
+    )
+    for members, what in (
+        ([shuffled], "shuffled gates see"),
+        ([shuffled_too], "batch norm and shuffled gates see"),
+        ([shuffled, with_batch[0]], "shuffled gates and batch norm see"),
+    ):
+        cautions.say_of_parts(members)
+        assert f"with optim.accumulate, {what} {text}" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_plan_shows_the_source_of_each_learning_rate(machine):

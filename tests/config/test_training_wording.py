@@ -30,7 +30,7 @@ def settings(name: str = "adamw", **changes: Any) -> OptimConfig:
     [
         ("adamw", "AdamW (Loshchilov and Hutter 2019)"),
         ("adam", "Adam (Kingma and Ba 2015)"),
-        ("sgd", "stochastic gradient descent (Robbins and Monro 1951)"),
+        ("sgd", "stochastic gradient descent (Robbins and Monro 1951; Sutskever et al. 2013)"),
         ("lion", "Lion (Chen et al. 2023)"),
         ("muon", "Muon for matrices and Adam for other parameters (Jordan et al. 2024; Liu et al. 2025)"),
         ("adopt", "ADOPT (Taniguchi et al. 2024)"),
@@ -56,7 +56,10 @@ def test_every_optimiser_has_a_title_and_a_source() -> None:
 
 def test_settings_of_an_optimiser_are_named_where_they_are_not_the_default() -> None:
     momentum = settings("sgd", momentum=0.9, nesterov=True)
-    shown = "stochastic gradient descent (Robbins and Monro 1951) with momentum = 0.9 and nesterov = true"
+    shown = (
+        "stochastic gradient descent (Robbins and Monro 1951; Sutskever et al. 2013) with momentum = 0.9 and nesterov "
+        "= true"
+    )
     assert wording.optimizer(momentum, setting, every=False) == shown
     assert wording.optimizer(settings("lion"), setting, every=True) == "Lion with b1 = 0.9 and b2 = 0.99"
 
@@ -105,21 +108,34 @@ def test_a_schedule_in_words(changes: dict[str, Any], in_shares: str, in_steps: 
 
 
 @pytest.mark.parametrize(
-    ("changes", "decay", "exceptions"),
+    ("changes", "decay"),
     [
-        ({}, "a weight decay of 0.05", "recurrent parameters: 0.5 times the learning rate, no decay"),
-        ({"weight_decay": 0.0}, "no weight decay", "recurrent parameters: 0.5 times the learning rate"),
-        ({"decay_recurrent": True, "recurrent_factor": 1.0}, "a weight decay of 0.05", ""),
+        ({}, "a weight decay of 0.05 (recurrent parameters do not decay)"),
+        ({"weight_decay": 0.0, "decay_norm_bias": False}, "no weight decay"),
+        ({"decay_recurrent": True, "recurrent_factor": 1.0}, "a weight decay of 0.05"),
         (
-            {"name": "adam", "decay_norm_bias": False, "recurrent_factor": 1.0},
-            "a weight decay of 0.05 as a part of the gradient",
-            "recurrent parameters: no decay; biases and norms: no decay",
+            {"name": "adam", "decay_norm_bias": False},
+            "a weight decay of 0.05 as a part of the gradient (recurrent parameters, biases and norms do not decay)",
+        ),
+        (
+            {"decay_norm_bias": False, "decay_recurrent": True},
+            "a weight decay of 0.05 (biases and norms do not decay)",
         ),
     ],
 )
-def test_weight_decay_of_groups_in_words(changes: dict[str, Any], decay: str, exceptions: str) -> None:
-    config = settings(**changes)
-    assert (wording.decay(config, setting), wording.exceptions(config, setting)) == (decay, exceptions)
+def test_weight_decay_of_groups_in_words(changes: dict[str, Any], decay: str) -> None:
+    assert wording.decay(settings(**changes), setting) == decay
+
+
+def test_the_rate_of_the_recurrent_group_in_words() -> None:
+    assert wording.recurrent_rate(settings(), setting) == "recurrent parameters at 0.5 times the learning rate"
+    assert wording.recurrent_rate(settings(recurrent_factor=1.0), setting) == ""
+
+
+def test_an_optimiser_that_evaluates_something_else_says_so() -> None:
+    assert wording.average(settings("schedule_free_adamw"), setting) == "the optimiser's own average of its iterates"
+    unknown = msgspec.structs.replace(settings(), name="of_a_plug_in_that_is_not_here")
+    assert wording.average(unknown, setting) == "what its optimiser, which is not known here, evaluates"
 
 
 def test_clipping_accumulation_and_averages_in_words() -> None:
@@ -141,7 +157,7 @@ def test_all_of_it_in_clauses() -> None:
     config = settings("sgd", momentum=0.9, clip=1.0, accumulate=2, average="ema", schedule="constant", warmup_steps=0)
     assert wording.training(config, TRAIN, setting) == (
         "stochastic gradient descent with momentum = 0.9 and nesterov = false; 1000 steps on batches of 32; a constant "
-        "rate; a weight decay of 0.05 as a part of the gradient; recurrent parameters: 0.5 times the learning rate, no "
-        "decay; gradients clipped to a global norm of 1; gradients accumulated over 2 parts of each batch; an "
-        "exponential moving average of the parameters with a decay of 0.999"
+        "rate; recurrent parameters at 0.5 times the learning rate; a weight decay of 0.05 as a part of the gradient "
+        "(recurrent parameters do not decay); gradients clipped to a global norm of 1; gradients accumulated over 2 "
+        "parts of each batch; an exponential moving average of the parameters with a decay of 0.999"
     )

@@ -295,6 +295,10 @@ def test_plan_prints_what_each_rung_tries(machine: Machine) -> None:
     out = " ".join(machine.run("plan", "./r.toml", "--ladder", "./l.toml", "--tune").stdout.split())
     assert "Chosen on validation with 3 seeds, for dense: model.recurrence.activation from tanh, relu." in out
     assert "Not tuned: plane." in out
+    words = ("--set", "optim.name=prodigy", "--set", "optim.lr=1", "--set", "optim.recurrent_factor=1")
+    of_prodigy = machine.run("plan", "npDigits", "--profile", "smoke", "--rung", "diagonal", "--tune", *words).stdout
+    assert "Nothing is tuned: no setting of these rungs has values to try." in of_prodigy
+    assert "Chosen on validation" not in of_prodigy
     assert f"Chosen on validation with 3 seeds, for ring: {RMAX} from 0.7, 0.8; optim.weight_decay from 0, 0.1." in out
     assert f"Chosen on validation with 3 seeds, for norm: {RMAX} from 0.7, 0.8." in out
     rows = machine.json("plan", "./r.toml", "--ladder", "./l.toml", "--tune")["rungs"]

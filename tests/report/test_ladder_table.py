@@ -376,12 +376,10 @@ def test_runs_of_earlier_settings_are_left_out_and_named() -> None:
 
 def test_a_report_names_the_rungs_whose_steps_depend_on_the_parts_of_a_batch() -> None:
     parts, whole = ({"optim": {"accumulate": 2}, "model": {"norm": norm}} for norm in ("batch", "layer"))
-    seen = (
-        "batch norm and shuffled gates see one part of a batch at a time, so that a step is not that of the whole batch"
-    )
+    seen = "sees one part of a batch at a time, so that a step is not that of the whole batch"
     for second, where in ((whole, " of a"), (parts, "")):
         report = two_rungs(make_run("1", "a", 0, 0.5, config=parts), make_run("2", "b", 0, 0.6, config=second))
-        assert report.notes == (Note(f"optim.accumulate{where}: {seen}"),)
+        assert report.notes == (Note(f"with optim.accumulate, batch norm{where} {seen}"),)
     assert two_rungs(make_run("1", "a", 0, 0.5, config=whole), make_run("2", "b", 0, 0.6, config=whole)).notes == ()
 
 
@@ -467,3 +465,8 @@ def test_every_format_says_where_the_learning_rates_come_from() -> None:
         two_rungs(rates={"a": (0.1, DEFAULT), "b": (0.1, DEFAULT)}), "table"
     )
     assert "validation here): not chosen yet." in formats.render(two_rungs(rates={"a": (None, tuned)}), "table")
+    config = {"optim": {"name": "prodigy", "lr": 1.0, "recurrent_factor": 1.0}}
+    estimated = two_rungs(
+        make_run("1", "a", 0, 0.5, config=config), rates={"a": (1.0, RateSource("set", "given by -"))}
+    )
+    assert "Learning rate (given by -): 1 times its estimate." in formats.render(estimated, "table")

@@ -380,3 +380,14 @@ def test_a_legend_of_many_entries_has_as_many_columns_as_fit() -> None:
         return int(legend._ncols)
 
     assert [columns(length) for length in (4, 14, 30)] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("count", [2, 30])
+def test_an_entry_of_a_legend_that_is_too_wide_has_several_lines(count: int) -> None:
+    names = [f"an-instance-with-a-long-name-{k}: a rung with a long name, and others" for k in range(count)]
+    drawn = tuple(Curve(label=name, x=(1.0, 2.0), y=(0.0, 1.0)) for name in names)
+    figure = figure_files.draw(Figure(panels=(Panel(x="step", y="a", curves=drawn),), title="t", caption="c"))
+    check_places(figure)
+    [legend] = figure.legends
+    assert ["".join(text.get_text().split()) for text in legend.get_texts()] == ["".join(n.split()) for n in names]
+    assert legend._ncols == 1

@@ -373,9 +373,10 @@ def _show_sweep(points: Sequence[Point], documents: Sequence[PlanDocument], *, j
     else:
         time = "time unknown, because no finished run shows how fast these rungs train here"
         if eta is not None:
-            time = f"about {console.duration(eta)}, one instance after another"
+            order = "one instance after another" if points[0].request.decide else "all in one queue"
+            time = f"about {console.duration(eta)} with {plural(first.workers, 'worker')}, {order}"
         more = sum(document.extension_runs for document in documents)
         later = f" At most {plural(more, 'more run')}, if the best values are at the edge." if more else ""
-        console.paragraph(f"{left} runs remaining: {time}.{later}")
+        console.paragraph(f"{plural(left, 'run')} remaining: {time}.{later}")
     console.paragraph("lrurun plan with --set instead of --sweep shows the rungs of one instance.")
     return 0

@@ -8,8 +8,11 @@ from lrurun.config.optimizers.base import Average, Declaration, Epsilon, OptimCo
 
 
 class Adopt(OptimConfig, frozen=True, kw_only=True):
-    """Adam whose second moment does not see the gradient that it divides (Taniguchi et al. 2024), with its clipping by
-    the fourth root of the step, and its defaults, which are optax's. The first step only begins the second moment."""
+    """Adam whose second moment does not see the gradient that it divides (Taniguchi et al. 2024, algorithm 2).
+
+    With its clipping by the fourth root of the step, and its defaults, which are optax's. The first step only begins
+    the second moment.
+    """
 
     name: Literal["adopt"]
     b1: Average = 0.9

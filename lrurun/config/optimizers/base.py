@@ -101,6 +101,8 @@ class Declaration(Struct, frozen=True, kw_only=True):
     """Whether it estimates a learning rate, which that of the schedule multiplies."""
     is_decay_in_gradient: bool = False
     """As `decay_in_gradient` of its class, for texts."""
+    evaluates: str = ""
+    """What is evaluated in place of the parameters that train, for texts; empty where these are evaluated."""
     variants: dict[str, dict[str, Any]] = {}
     """Name -> settings that are not the default, for the conformance checks: one for each other form. Without variants,
     they are derived from the settings."""

@@ -8,8 +8,11 @@ from lrurun.config.optimizers.base import Average, Declaration, Epsilon, OptimCo
 
 
 class Lamb(OptimConfig, frozen=True, kw_only=True):
-    """Adam whose step, with the weight decay, has in each array of parameters the norm of that array times the learning
-    rate (You et al. 2020, algorithm 2), for large batches. Defaults of that paper and of optax."""
+    """Adam whose step is scaled to the norm of each array of parameters, for large batches (You et al. 2020).
+
+    The step with the weight decay has the norm of the array times the learning rate (algorithm 2). Defaults of that
+    paper and of optax.
+    """
 
     name: Literal["lamb"]
     b1: Average = 0.9

@@ -10,9 +10,11 @@ from lrurun.config.optimizers.base import Average, Declaration, Epsilon, OptimCo
 
 
 class Muon(OptimConfig, frozen=True, kw_only=True):
-    """Momentum that Newton-Schulz iterations make nearly orthogonal (Jordan et al. 2024), for every array with two
-    axes; Adam for the others. Defaults of optax, and the scale of Liu et al. (2025), with which one learning rate, and
-    one weight decay, are right for both."""
+    """Momentum made nearly orthogonal, for every array with two axes (Jordan et al. 2024); Adam for the others.
+
+    Newton-Schulz iterations make it so. Defaults of optax, and the scale of Liu et al. (2025), with which one learning
+    rate, and one weight decay, are right for both.
+    """
 
     name: Literal["muon"]
     beta: Average = 0.95

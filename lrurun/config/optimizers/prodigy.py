@@ -10,8 +10,11 @@ from lrurun.config.optimizers.base import Average, Declaration, Epsilon, OptimCo
 
 
 class Prodigy(OptimConfig, frozen=True, kw_only=True):
-    """Adam with a learning rate that it estimates from the distance to the initial parameters (Mishchenko and Defazio
-    2023, algorithm 4). The schedule multiplies the estimate, so `lr` is 1. Defaults of optax."""
+    """Adam with a learning rate that it estimates (Mishchenko and Defazio 2023, algorithm 4).
+
+    The estimate is from the distance to the initial parameters; the schedule multiplies it, so `lr` is 1. Defaults of
+    optax.
+    """
 
     name: Literal["prodigy"]
     b1: Average = 0.9

@@ -10,8 +10,10 @@ from lrurun.config.optimizers.base import Average, Declaration, Epsilon, OptimCo
 
 
 class ScheduleFreeAdamW(OptimConfig, frozen=True, kw_only=True):
-    """AdamW whose momentum is an interpolation with an average of all iterates, which is evaluated (Defazio et al.
-    2024, algorithm 1), in place of a rate that falls. Defaults of that paper and of optax."""
+    """AdamW that evaluates an average of its iterates, without a falling rate (Defazio et al. 2024, algorithm 1).
+
+    Its momentum is an interpolation with that average. Defaults of that paper and of optax.
+    """
 
     name: Literal["schedule_free_adamw"]
     b1: Annotated[float, Meta(ge=0.01, lt=1)] = 0.9
@@ -43,5 +45,6 @@ DECLARATIONS = [
         implementation="lrurun.training.optimizers.schedule_free:ScheduleFreeAdamW",
         title="schedule-free AdamW",
         source="Defazio et al. 2024",
+        evaluates="the optimiser's own average of its iterates",
     )
 ]

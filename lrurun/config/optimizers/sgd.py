@@ -8,9 +8,11 @@ from lrurun.config.optimizers.base import Average, Declaration, OptimConfig
 
 
 class SGD(OptimConfig, frozen=True, kw_only=True):
-    """Gradient descent with the momentum of Sutskever et al. (2013) in the form of torch and optax: v = momentum v + g,
-    so that the rate of a step does not fall with the momentum. No momentum by default, as there. Weight decay is a part
-    of the gradient."""
+    """Stochastic gradient descent, with or without momentum (Sutskever et al. 2013); weight decay is in the gradient.
+
+    The momentum has the form of torch and optax, v = momentum v + g, so that the rate of a step does not fall with it.
+    There is none by default, as there.
+    """
 
     name: Literal["sgd"]
     momentum: Average = 0.0
@@ -30,7 +32,7 @@ DECLARATIONS = [
         settings=SGD,
         implementation="lrurun.training.optimizers.sgd:SGD",
         title="stochastic gradient descent",
-        source="Robbins and Monro 1951",
+        source="Robbins and Monro 1951; Sutskever et al. 2013",
         is_decay_in_gradient=True,
         variants={"momentum": {"momentum": 0.9}, "Nesterov": {"momentum": 0.9, "nesterov": True}},
     )

@@ -481,15 +481,22 @@ def _compose(figure: Drawing, height: float, title: str, caption: str, handles: 
         parts.append(figure.text(_MARGIN / width, 0.5, lines, parse_math=False, **style))
     legend = None
     if handles:
+        room = (width - 2 * _MARGIN) * DPI
         # Of many entries, those with the longest names say whether a number of columns fits.
         by_length = sorted(handles, key=lambda handle: -len(str(handle.get_label())))
         for columns in range(int(width), 0, -1):
             if legend is not None:
                 legend.remove()
             legend = _legend(figure, by_length[:columns] if len(handles) > _MOST_TRIED else handles, columns)
-            if legend.get_window_extent().width <= (width - 2 * _MARGIN) * DPI:
+            if legend.get_window_extent().width <= room:
                 break
-        if legend is not None and len(handles) > _MOST_TRIED:
+        if legend is not None and (size := legend.get_window_extent().width) > room:  # not even one entry fits
+            longest = len(str(by_length[0].get_label()))
+            for handle in handles:
+                handle.set_label(_folded(str(handle.get_label()), max(_NAME, int(longest * room / size) - 4)))
+            legend.remove()
+            legend = _legend(figure, handles, columns)
+        elif legend is not None and len(handles) > _MOST_TRIED:
             legend.remove()
             legend = _legend(figure, handles, columns)
     over, under = (part.get_window_extent().height / DPI + _GAP if part.get_text() else 0.0 for part in parts)

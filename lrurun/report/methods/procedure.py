@@ -105,7 +105,7 @@ def _given_rates(evidence: Evidence) -> Iterator[Sentence]:
 
 _SOURCES = {
     "published": "as published",
-    "chosen": "fixed by the recipe before these runs",
+    "chosen": "fixed before these runs",
     "set": "set by hand, not tuned",
     "default": "not tuned for these variants",
     "elsewhere": "as the runs were made elsewhere",
@@ -114,8 +114,10 @@ _SOURCES = {
 
 def _reason(source: RateSource) -> str:
     """What the documents say of a learning rate beyond its kind."""
-    if source.kind in ("default", "set"):
+    if source.kind == "set":
         return ""
+    if source.kind == "default":
+        return plain(source.text.partition(", untuned")[0])
     return plain(source.text.partition(": ")[2] or source.text.removeprefix("published").strip(" ,:"))
 
 
@@ -276,7 +278,9 @@ def _budget(evidence: Evidence) -> Iterator[Sentence]:
         text += f" with {common['optimizer']}" + ("," if ", " in common["optimizer"] else "")
     text += f" on batches of {spanned(batch)} {'sequence' if batch == [1] else 'sequences'}"
     text += f", with {common['schedule']}" if "schedule" in common else ""
-    text += "".join(f", {common[about]}" for about in ("decay", "clipping", "accumulation") if common.get(about))
+    text += "".join(
+        f", {common[about]}" for about in ("recurrent rate", "decay", "clipping", "accumulation") if common.get(about)
+    )
     facts = {"steps": steps, "batch": batch, "eval_every": every, "evaluations": evaluations}
     facts |= {name: evidence.settings(f"optim.{name}") for name in _FACTS}
     often = times(evaluations[0]) if len(evaluations) == 1 else f"{spanned(evaluations)} times"
@@ -288,7 +292,9 @@ def _budget(evidence: Evidence) -> Iterator[Sentence]:
     for about, noun in _ASPECTS.items():
         if about not in common:
             texts = {rung: phrases[about] for rung, phrases in by_rung.items()}
-            yield Sentence(about=about, text=f"{noun}: {_for_rungs(texts)}.", facts={"by_rung": texts})
+            yield Sentence(
+                about=about, text=f"{noun}: {_for_rungs(texts, _OTHERS.get(about, 'none'))}.", facts={"by_rung": texts}
+            )
 
 
 _FACTS = (
@@ -299,12 +305,15 @@ _FACTS = (
 _ASPECTS = {
     "optimizer": "Optimisers",
     "schedule": "Schedules of the learning rate",
+    "recurrent rate": "Learning rates of groups",
     "decay": "Weight decay",
     "clipping": "Clipping of gradients",
     "accumulation": "Accumulation of gradients",
     "average": "Averages, which were evaluated and kept in place of the parameters that were trained",
 }
 """What rungs may differ in -> what a sentence on it is about."""
+_OTHERS = {"recurrent rate": "one rate for all parameters"}
+"""What rungs have that have nothing of the kind, if it is not none."""
 
 
 def _trainings(evidence: Evidence) -> dict[str, dict[str, str]]:
@@ -313,11 +322,11 @@ def _trainings(evidence: Evidence) -> dict[str, dict[str, str]]:
     for rung, (run, *_) in evidence.by_rung(evidence.results).items():
         if isinstance(run.config, RunConfig):
             optim = run.config.optim
-            groups = wording.exceptions(optim, value_text)
             trainings[rung] = {
                 "optimizer": wording.optimizer(optim, value_text, every=False),
                 "schedule": wording.schedule(optim, value_text),
-                "decay": wording.decay(optim, value_text) + (f" ({groups})" if groups else ""),
+                "decay": wording.decay(optim, value_text),
+                "recurrent rate": wording.recurrent_rate(optim, value_text),
                 "clipping": wording.clipping(optim, value_text, source=True),
                 "accumulation": wording.accumulation(optim),
                 "average": wording.average(optim, value_text),
@@ -330,12 +339,12 @@ def _by_aspect(trainings: Mapping[str, Mapping[str, str]]) -> dict[str, list[str
     return {about: [phrases[about] for phrases in trainings.values()] for about in _ASPECTS}
 
 
-def _for_rungs(texts: Mapping[str, str]) -> str:
+def _for_rungs(texts: Mapping[str, str], nothing: str) -> str:
     """Texts that may have commas, each once with its rungs, for example "for a and b, x; for others, none"."""
     groups = grouped(texts)
     none = groups.pop("", None)
     parts = [f"for {listed(names)}, {text}" for text, names in groups.items()]
-    return "; ".join([*parts, *(["for others, none"] if none else [])])
+    return "; ".join([*parts, *([f"for others, {nothing}"] if none else [])])
 
 
 # Selection

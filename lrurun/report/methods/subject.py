@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from lrurun.config.resolve import RATE, Difference, ResolvedRung
-from lrurun.config.schema import KIND
+from lrurun.config.schema import KIND, OPTIMIZER, choice_for
 from lrurun.config.tuning_grid import examples
 from lrurun.data.task import SPLITS, Task
 from lrurun.report.methods.evidence import Evidence
@@ -102,6 +102,7 @@ def _described(rung: ResolvedRung, *, previous: str | None, tuned: tuple[str, ..
 def _changes(rung: ResolvedRung, tuned: tuple[str, ...]) -> list[Difference]:
     """The differences from the base that the rung itself makes: neither its learning rate, nor values that follow."""
     has_kind = any(difference.path == KIND for difference in rung.differences)
+    has_optimizer = any(difference.path == OPTIMIZER for difference in rung.differences)
     return [
         difference
         for difference in rung.differences
@@ -109,11 +110,18 @@ def _changes(rung: ResolvedRung, tuned: tuple[str, ...]) -> list[Difference]:
         and difference.path not in tuned
         and not difference.is_default
         and not (has_kind and difference.path != KIND and difference.path.startswith("model.recurrence."))
+        and not (has_optimizer and _follows_from_optimizer(difference))
     ]
 
 
+def _follows_from_optimizer(difference: Difference) -> bool:
+    """Whether a setting that only some optimisers have is at the default of the new one, or is none of its own."""
+    is_own = choice_for(difference.path) == OPTIMIZER
+    return is_own and (difference.source == "default" or difference.after is None)
+
+
 def _change(difference: Difference) -> str:
-    name = difference.path.rpartition(".")[2]
+    name = "optimiser" if difference.path == OPTIMIZER else difference.path.rpartition(".")[2]
     if difference.before is None:
         return f"{name} = {value_text(difference.after)}"
     if difference.after is None:

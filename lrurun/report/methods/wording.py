@@ -53,9 +53,12 @@ def listed(parts: Iterable[str], *, most: int = NAMED) -> str:
 
 
 def decimal(value: float) -> str:
-    """A number without a power of ten, with up to six significant digits, for example "0.00001" and "1,600"."""
+    """A number with up to six significant digits, for example "0.00001", "1e-8" and "1,600"."""
     if isinstance(value, int):
         return f"{value:,}"
+    if 0 < abs(value) < 1e-5:
+        digits, power = f"{value:.5e}".split("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     text = f"{Decimal(f'{value:.6g}'):,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

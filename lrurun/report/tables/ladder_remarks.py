@@ -329,19 +329,20 @@ def _on_design(design: DesignSummary) -> list[str]:
 
 def _on_rates(report: LadderReport) -> list[Remark]:
     """Where the learning rates come from, or the settings of a program: a sentence for each source."""
-    sources: dict[str, dict[float | None, list[str]]] = {}
+    sources: dict[str, dict[str, list[str]]] = {}
     for row in report.rows:
         if row.rate_source is not None:
-            sources.setdefault(row.rate_source.text, {}).setdefault(row.learning_rate, []).append(row.rung)
+            value = "not chosen yet" if row.learning_rate is None else f"{row.learning_rate:g}"
+            value += " times its estimate" if row.rung in report.estimating else ""
+            sources.setdefault(row.rate_source.text, {}).setdefault(value, []).append(row.rung)
     texts = []
     for source, rates in sources.items():
         if not report.is_of_models:
             names = [rung for rungs in rates.values() for rung in rungs]
             texts.append(f"Settings: {source}" + ("." if len(sources) == 1 else f" ({', '.join(names)})."))
             continue
-        values = {"not chosen yet" if rate is None else f"{rate:g}": rungs for rate, rungs in rates.items()}
-        everywhere = len(sources) == len(values) == 1
-        parts = [value + ("" if everywhere else f" ({', '.join(rungs)})") for value, rungs in values.items()]
+        everywhere = len(sources) == len(rates) == 1
+        parts = [rate + ("" if everywhere else f" ({', '.join(rungs)})") for rate, rungs in rates.items()]
         texts.append(f"Learning rate ({source}): {'; '.join(parts)}.")
     return [*sentences(texts), *_on_tuning(report), *_on_untuned(report)]
 

@@ -14,6 +14,7 @@ from lrurun.config.instance import Instance
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, ImportedConfig, RunConfig, RunKind
+from lrurun.config.training_wording import estimates_rate
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.instances import phrases
@@ -140,6 +141,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """Whether the recipe says what tuning tries."""
     steps_path: str | None = None
     """The setting with the number of steps of a run; None where there is none, as of some users' programs."""
+    estimating: tuple[str, ...] = ()
+    """The rungs whose optimisers estimate a learning rate, which that of the configuration multiplies."""
     detect: Detect | None = None
     """The seeds that a difference needs, where one was named."""
     fresh_seeds: str | None = None
@@ -290,6 +293,11 @@ def build(
         kind=kind,
         can_tune=can_tune,
         steps_path=steps_path,
+        estimating=tuple(
+            rung
+            for rung, runs in selected.items()
+            if runs.runs and isinstance(config := runs.runs[0].config, RunConfig) and estimates_rate(config.optim)
+        ),
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress, scoring.items),
         imported=imported,
         removed_runs=tuple(begun),

@@ -230,7 +230,7 @@ def _fits(ladder: Ladder, task: str) -> bool:
 def _not_run(name: str, task: str, ladder: Ladder, about: Sequence[Claim]) -> JudgingInstance:
     """The claims `about` a task of a ladder that has no runs on it."""
     outside = {}
-    if any((claim.min_length, claim.depth) != (None, None) for claim in about):
+    if any(claim.has_scope for claim in about):
         recipe = load_recipe(task, imports=False)
         outside = planning.of_documents(ladder, recipe, profile=None, sets={}, tune=False).outside_scope
     command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.place_options())
