@@ -12,7 +12,7 @@ import pytest
 
 import lrurun
 from lrurun import plugins
-from lrurun.config import planning, training_wording
+from lrurun.config import planning, wording
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.errors import LrurunError, UsageError
@@ -238,7 +238,7 @@ def test_what_texts_say_of_an_optimizer_is_declared_by_its_class(machine: Machin
     assert "a weight decay of 0.05 as a part of the gradient" in shown
     forget()
     plan = planning.make("sDigits", ladder="signs.toml")
-    text = training_wording.optimizer(plan.rungs[-1].training.optim, str, every=False)
+    text = wording.optimizer(plan.rungs[-1].training.optim, str, every=False)
     assert text == "Signum (Bernstein et al. 2018) with momentum = 0.5"
 
 
