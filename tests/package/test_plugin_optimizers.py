@@ -291,8 +291,8 @@ def test_entry_points_of_installed_packages(machine: Machine, monkeypatch: pytes
         machine.run(*command)
     forget()
     text = (Path(lrurun.__file__).parents[1] / "recipes" / "sDigits.toml").read_text()
-    assert "\n[optim]\n" in text
-    Path("mine.toml").write_text(text.replace("\n[optim]\n", '\n[optim]\nname = "signum"\n'))
+    assert text.count("\n[optim]") == 1
+    Path("mine.toml").write_text(text.replace("\n[optim]", '\n[optim]\nname = "signum"'))
     plan = planning.make("mine.toml", ladder="lru")
     assert {rung.training.optim.name for rung in plan.rungs} == {"signum"}
     forget()
