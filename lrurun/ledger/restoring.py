@@ -187,9 +187,7 @@ class Restoring(Reader, Items):
                 short_name = next(name for name in numbered(instance.short_name) if name not in taken)
                 try:
                     with connection.begin_nested():
-                        row = _row(
-                            ladders, instance, spec=pack(msgspec.to_builtins(instance.spec)), short_name=short_name
-                        )
+                        row = _row(ladders, instance, spec=pack(instance.spec.table), short_name=short_name)
                         inserted = connection.execute(insert(ladders).values(row).returning(ladders)).one()
                         if ladder_file.hidden is not None:
                             flag = _row(hidden, ladder_file.hidden, ladder=inserted.id)

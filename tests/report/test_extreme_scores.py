@@ -286,7 +286,7 @@ def test_means_in_the_ledger_have_every_size(ledger: Ledger, key: str) -> None:
 def test_tuning_chooses_among_scores_of_every_size() -> None:
     points = tuning._PointScores([LARGEST, LARGEST / 2], [0.0, 0.0], [])
     assert points.mean == pytest.approx(0.75 * LARGEST)
-    made: Any = SimpleNamespace(task=SimpleNamespace(metric=PPL), tuning_seeds=(0, 1), kind="program")
+    made: Any = SimpleNamespace(task=SimpleNamespace(metric=PPL), tuning_seeds=(0, 1), kind="program", extend=0)
     rung: Any = SimpleNamespace(grid={"lr": [1, 2]})
     results = [{"val/ppl": score} for score in (LARGEST, LARGEST / 2, LARGEST / 4, LARGEST / 4)]
     chosen = tuning.choose_point(structs_with_points(made), rung, results)

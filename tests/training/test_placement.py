@@ -127,7 +127,7 @@ def test_rows_are_in_the_order_of_the_devices() -> None:
         (["optim.accumulate=0"], "--set optim.accumulate: expected a whole number >= 1, found 0; "),
         (
             ["optim.accumulate=12", "train.batch=50"],
-            "recipes/sDigits.toml: optim.accumulate divides a batch into equal parts, found train.batch = 50, "
+            "--set train.batch: optim.accumulate divides a batch into equal parts, found train.batch = 50, "
             "optim.accumulate = 12; ",
         ),
         (["execution.devices=0"], "--set execution.devices: expected a whole number >= 1, found 0; "),
