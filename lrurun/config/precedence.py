@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from lrurun.config.schema import (
     is_inherited,
     is_known,
     own_settings,
+    without_meaning,
 )
 from lrurun.config.settings import flatten, settings
 from lrurun.config.unknown_settings import untried_fault
@@ -94,9 +95,14 @@ def unresolved_rungs(
         )
 
 
+def plain(values: Values) -> dict[str, Any]:
+    """Dotted path -> value."""
+    return {path: value for path, (value, _) in values.items()}
+
+
 def _choices(values: Values) -> dict[str, Any]:
     """The kind of recurrence and the optimiser of a rung."""
-    return choices_of({path: value for path, (value, _) in values.items()})
+    return choices_of(plain(values))
 
 
 def common_sources(recipe: Recipe, profile: str | None) -> tuple[str, str]:
@@ -151,36 +157,16 @@ def _tried_faults(tables: list[RungTable], choices: Mapping[str, Any]) -> Iterat
 
 
 def put(values: Values, path: str, value: Any, source: str) -> None:
-    """Sets a value, and removes what earlier sources have set that has no meaning beside it.
+    """Sets a value, and removes what earlier sources have set that has no meaning beside it, see `without_meaning`.
 
-    A new kind of recurrence, or optimiser, removes the settings that the old one alone has; a schedule without cooldown
-    that of the cooldown, and so on; the warm-up in steps removes that as a share of them, and the other way round. What
-    the same source has set stays, so that it is refused.
+    What the same source has set stays, so that it is refused.
     """
-    if path in (KIND, OPTIMIZER) and _choices(values)[path] not in (None, value):
-        for old_path in [setting for setting in values if choice_for(setting) == path]:
-            del values[old_path]
-    for setting in (*_meaningless(path, value), OTHER_FORMS.get(path)):
-        if setting in values and not _is_same(values[setting][1], source):
+    for setting in without_meaning(path, value, plain(values)):
+        if not _is_same(values[setting][1], source):
             del values[setting]
     # moved to the end: an error about several values names the source of the last one
     values.pop(path, None)
     values[path] = (value, source)
-
-
-_NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "optim.cooldown": ("optim.schedule", lambda schedule: schedule == "wsd"),
-    "optim.average_decay": ("optim.average", lambda average: average == "ema"),
-    "optim.clip_by": ("optim.clip", bool),
-    "optim.nesterov": ("optim.momentum", bool),
-}
-"""A setting -> the setting on which its meaning depends, and whether it has one beside a value of that, or beside None,
-its default."""
-
-
-def _meaningless(path: str, value: Any) -> list[str]:
-    """The settings that have no meaning beside this value."""
-    return [setting for setting, (needed, fits) in _NEEDS.items() if needed == path and not fits(value)]
 
 
 def _is_same(source: str, other: str) -> bool:
@@ -194,7 +180,7 @@ def _reset(values: Values, path: str, shared: Values) -> None:
     if path == OPTIMIZER:
         reset |= {setting for setting in {**values, **shared} if choice_for(setting) == OPTIMIZER}
     if path not in shared:
-        reset |= set(_meaningless(path, None))
+        reset |= set(without_meaning(path, None, plain(values)))
     for setting in reset:
         values.pop(setting, None)
     for setting, (value, source) in shared.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from lrurun.config.ladder import (
     refuse_ladder,
 )
 from lrurun.config.programs import ProgramTable
-from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
+from lrurun.config.schema import OF_PROGRAMS, OPTIMIZER, RATE, SECTIONS, choices_of, known_paths, without_meaning
 from lrurun.config.settings import flatten
 from lrurun.config.unknown_settings import other_form_fault, path_fault, setting_faults
 from lrurun.data.tasks import TASKS
@@ -201,6 +201,9 @@ class Recipe(Document, frozen=True, kw_only=True):
     tune: Tune | None = None
     profile: dict[Name, Profile] = field(default_factory=dict)
     path: str = ""
+    extended_rates: dict[str, str] = field(default_factory=dict)
+    """Where it chooses another optimiser than the file that it extends: dotted path of each learning rate from that
+    file -> the optimiser that this rate is for."""
 
     @property
     def kind(self) -> Literal["training", "program", "imported"]:
@@ -361,14 +364,15 @@ def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
     """
     path = find("recipes", name)
     where = shown(path)
-    table, sources = extended(decoding.load_toml(path), path)
+    table, sources, rates = extended(decoding.load_toml(path), path)
     refuse_ladder(table, where)
     if has_ladder(table) or "import" in table:  # whose rungs are missed where the ladder is read
         table = {key: value for key, value in table.items() if key not in LADDER_KEYS}
     if {"program", "import"} & table.keys():  # a file of the user's own, which need not document itself or a model
         about = {name: getattr(_UNDOCUMENTED, name) for name in About.__struct_fields__}
         table = {"model": {}, "optim": {}, "train": {}, **table, "about": {**about, **_table(table, "about")}}
-    recipe, faults = decoding.examine(table, Recipe, where, sources, filled={"path": where}, neutral=_NEUTRAL)
+    filled = {"path": where, "extended_rates": rates}
+    recipe, faults = decoding.examine(table, Recipe, where, sources, filled=filled, neutral=_NEUTRAL)
     is_own = path.resolve().parent != paths.packaged("recipes").resolve()
     harmless = [fault for fault in faults if is_own and fault.path.partition(".")[0] == "about"]
     return recipe, [fault for fault in faults if fault not in harmless], harmless
@@ -419,17 +423,18 @@ def get_profile(recipe: Recipe, name: str | None) -> Profile:
     return recipe.profile[name]
 
 
-def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
     """Merges the table of the recipe at `path` into the file that it extends, and lists the values from that file.
 
-    The list maps dotted paths to the file. Values of the recipe replace the file's, and a search also replaces
-    its grids. The file is beside the recipe or, for copies of packaged recipes, beside the packaged ones.
+    The list maps dotted paths to the file; the third value is `Recipe.extended_rates`. Values of the recipe replace the
+    file's, also those that have no meaning beside them, and a search also replaces its grids. The file is beside the
+    recipe or, for copies of packaged recipes, beside the packaged ones.
 
     Raises:
         UsageError: there is no such file, it is not valid TOML, or it extends another file.
     """
     if "extends" not in table:
-        return table, {}
+        return table, {}, {}
     name, at = table["extends"], f"{shown(path)}, extends"
     if not isinstance(name, str) or not name.endswith(".toml"):
         raise UsageError(
@@ -446,8 +451,51 @@ def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[st
     changes = {key: value for key, value in table.items() if key != "extends"}
     if isinstance(changes.get("tune"), dict) and "search" in changes["tune"]:
         base = _without_grids(base)
-    base_paths = {setting for setting, _ in flatten(base)} - {setting for setting, _ in flatten(changes)}
-    return _merged(base, changes), dict.fromkeys(base_paths, shown(file))
+    base = _with_meaning(base, changes)
+    values, own = dict(flatten(base)), dict(flatten(changes))
+    return (
+        _merged(base, changes),
+        dict.fromkeys(values.keys() - own.keys(), shown(file)),
+        _rates_of_another(values, own, str(choices_of(values)[OPTIMIZER])),
+    )
+
+
+def _rates_of_another(values: dict[str, Any], own: dict[str, Any], optimizer: str) -> dict[str, str]:
+    """`Recipe.extended_rates`, where a file with these values and this optimiser is extended by a recipe's own values.
+
+    A table that names its optimiser itself has the rate for that one.
+    """
+    if all(value == optimizer for path, value in own.items() if path.endswith(OPTIMIZER)):
+        return {}
+    names = {path: f"{path.removesuffix(RATE)}{OPTIMIZER}" for path in values if path.endswith(RATE)}
+    return {
+        path: str(values.get(name, optimizer))
+        for path, name in names.items()
+        if path not in own and (name not in values or name in own)
+    }
+
+
+def _with_meaning(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy without the settings that have no meaning beside those of the same table in `changes`: of all rungs, of a
+    profile, or of a rung."""
+    values = {path: value for path, value in flatten(base) if path.partition(".")[0] in SECTIONS}
+    own = {path: value for path, value in flatten(changes) if path.partition(".")[0] in SECTIONS}
+    removed = {gone for path, value in own.items() for gone in without_meaning(path, value, values)} - own.keys()
+    kept = _without(base, removed)
+    for key in ("profile", "ladder", "rung"):
+        inner, changed = _table(kept, key), _table(changes, key)
+        tables = {name: _with_meaning(_table(inner, name), _table(changed, name)) for name in inner.keys() & changed}
+        kept |= {key: inner | tables} if tables else {}
+    return kept
+
+
+def _without(table: dict[str, Any], paths: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """A copy of nested tables without these dotted paths."""
+    return {
+        key: _without(value, paths, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in table.items()
+        if f"{prefix}{key}" not in paths
+    }
 
 
 def _without_grids(table: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lrurun import decoding
 from lrurun.config import plugin_code, programs, tuning_grid
 from lrurun.config.ladder import Ladder, Scope
 from lrurun.config.optimizers import OPTIMIZERS
-from lrurun.config.precedence import UnresolvedRung, Values, common_sources, put, shared_values, unresolved_rungs
+from lrurun.config.precedence import UnresolvedRung, Values, common_sources, plain, put, shared_values, unresolved_rungs
 from lrurun.config.recipe import Recipe, Tried, get_profile
 from lrurun.config.schema import (
     KIND,
@@ -33,15 +33,14 @@ from lrurun.config.schema import (
     own_settings,
     used_execution,
 )
+from lrurun.config.schema import RATE as RATE
 from lrurun.config.search import search_of
-from lrurun.config.settings import flatten
+from lrurun.config.settings import flatten, settings
 from lrurun.data import tasks
 from lrurun.data.task import Options
 from lrurun.decoding import Fault, canonical
 from lrurun.errors import UsageError, plural
 from lrurun.plugins import PluginType
-
-RATE = "optim.lr"
 
 
 class Difference(Struct, frozen=True):
@@ -240,7 +239,7 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")
     if other := _other_optimizer(unresolved, recipe, profile):
-        return RateSource("default", f"a rate for {other}, untuned for {choices_of(_plain(values))[OPTIMIZER]}")
+        return RateSource("default", f"a rate for {other}, untuned for {choices_of(plain(values))[OPTIMIZER]}")
     for table in tables:
         noted = table.notes.lr_published or table.notes.lr_chosen
         if table.where == source and (noted or not table.is_of_ladder):
@@ -266,22 +265,26 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
 
 
 def _other_optimizer(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None) -> str | None:
-    """The optimiser of the recipe, where the rung has another one at a learning rate that is for that of the recipe."""
+    """The optimiser that a learning rate of the recipe is for, where the rung has another one.
+
+    That is the optimiser of the recipe; for a rate of the file that the recipe extends, the one of that file.
+    """
     values = unresolved.values
-    source, name = values[RATE][1], choices_of(_plain(values))[OPTIMIZER]
-    own = choices_of(_plain(shared_values(recipe, profile)))[OPTIMIZER]
+    source, name = values[RATE][1], choices_of(plain(values))[OPTIMIZER]
     tables = [table for table in unresolved.tables if table.where == source]
-    is_of_recipe = source in common_sources(recipe, profile) or any(not table.is_of_ladder for table in tables)
-    is_for_it = values.get(OPTIMIZER, (None, ""))[1] == source or any(
-        OPTIMIZER in dict(flatten(table.settings)) or table.scope == unresolved.scopes[-1] for table in tables
-    )
-    if name == own or not is_of_recipe or (is_for_it and not values[OPTIMIZER][1].startswith("--set")):
+    if source not in common_sources(recipe, profile) and all(table.is_of_ladder for table in tables):
         return None
-    return str(own)
-
-
-def _plain(values: Values) -> dict[str, Any]:
-    return {path: value for path, (value, _) in values.items()}
+    is_of_rung = any(table.scope == unresolved.scopes[-1] for table in tables)
+    choice = values.get(OPTIMIZER, (None, ""))[1]
+    place = source.removeprefix(recipe.path).strip(" []")  # of the table with the rate; empty for that of all rungs
+    if (path := ".".join(filter(None, [place, RATE]))) in recipe.extended_rates:
+        other = recipe.extended_rates[path]
+        is_for_it = is_of_rung and not (choice == recipe.path or choice.startswith((f"{recipe.path} [", "--set")))
+    else:
+        other = str(choices_of(plain(shared_values(recipe, profile)))[OPTIMIZER])
+        is_for_it = choice == source or is_of_rung or any(OPTIMIZER in dict(flatten(one.settings)) for one in tables)
+        is_for_it = is_for_it and not choice.startswith("--set")
+    return None if name == other or is_for_it else other
 
 
 def _untuned(source: str, recipe: Recipe, profile: str | None) -> RateSource:
@@ -308,15 +311,15 @@ def converted(values: Values, where: str, *, task: str, data: dict[str, Any]) ->
     code, _ = plugin_code.code_of(_names(values, task))
     if code is not None:
         table["code"] = msgspec.to_builtins(code)
-    settings = decode(table, _Whole, where, sources)
-    _check_devices(settings, sources)
-    config = RunConfig(**{name: getattr(settings, name) for name in RunConfig.__struct_fields__})
-    return config, settings.execution
+    whole = decode(table, _Whole, where, sources)
+    _check_devices(whole, sources)
+    config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
+    return config, whole.execution
 
 
 def _names(values: Values, task: str) -> dict[PluginType, str]:
     """The names of what a run has that may come from plug-ins."""
-    choices = choices_of(_plain(values))
+    choices = choices_of(plain(values))
     return {"recurrence": str(choices[KIND] or ""), "task": task, "optimizer": str(choices[OPTIMIZER])}
 
 
@@ -387,7 +390,7 @@ def full(config: LadderConfig) -> dict[str, Any]:
 def with_point(rung: ResolvedRung, point: dict[str, Any], source: str, recipe: Recipe) -> ResolvedRung:
     """The rung with the values of a point of the tuning_grid."""
     values = {path: (value, rung.sources[path]) for path, value in rung.values.items()}
-    for path, value in point.items():
+    for path, value in settings(point).items():
         put(values, path, value, source)
     config: LadderConfig
     if isinstance(rung.config, RunConfig):

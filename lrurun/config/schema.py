@@ -7,7 +7,7 @@ fields of a struct checks nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -260,6 +260,8 @@ OPTIMIZER = "optim.name"
 """The path of the name of an optimiser, which decides what other settings `optim` has, as `KIND` does for recurrences.
 Where no document has it, it is `DEFAULT_OPTIMIZER`."""
 DEFAULT_OPTIMIZER = "adamw"
+RATE = "optim.lr"
+"""The path of the learning rate."""
 SECTIONS: dict[str, type[_Frozen | OptimConfig]] = {
     "model": ModelConfig,
     "optim": OptimConfig,
@@ -503,6 +505,14 @@ def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[Re
 
 OTHER_FORMS = {"optim.warmup": "optim.warmup_steps", "optim.warmup_steps": "optim.warmup"}
 """The other form of a setting that has two; only one of them can be set."""
+_NEEDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "optim.cooldown": ("optim.schedule", lambda schedule: schedule == "wsd"),
+    "optim.average_decay": ("optim.average", lambda average: average == "ema"),
+    "optim.clip_by": ("optim.clip", bool),
+    "optim.nesterov": ("optim.momentum", bool),
+}
+"""A setting -> the setting on which its meaning depends, and whether it has one beside a value of that, or beside None,
+its default."""
 CELL = "cell."
 """The prefix of the path of a setting of a cell."""
 
@@ -533,6 +543,19 @@ def choices_of(values: Mapping[str, Any]) -> dict[str, Any]:
 def is_known(choice: str, value: Any) -> bool:
     """Whether there is such a kind of recurrence or optimiser; `choice` is `KIND` or `OPTIMIZER`."""
     return isinstance(value, str) and value in (KINDS if choice == KIND else OPTIMIZERS)
+
+
+def without_meaning(path: str, value: Any, values: Mapping[str, Any]) -> list[str]:
+    """The settings among `values` that have no meaning once a setting has a new value, None for its default.
+
+    A new kind of recurrence, or optimiser, has none of the settings that the old one alone has; a schedule without
+    cooldown none of the cooldown, and so on; of the warm-up in steps and as a share of them, one counts.
+    """
+    settings = [setting for setting, (needed, fits) in _NEEDS.items() if needed == path and not fits(value)]
+    settings += [OTHER_FORMS[path]] if path in OTHER_FORMS else []
+    if path in _CHOICES and choices_of(values)[path] not in (None, value):
+        settings += [setting for setting in values if choice_for(setting) == path]
+    return [setting for setting in settings if setting in values]
 
 
 def own_settings(choice: str, value: Any) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lrurun.config import planning
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.config.tuning import tuning_runs
@@ -371,6 +372,58 @@ def test_rates_for_another_optimiser_are_called_so(folder: Path) -> None:
     assert of_table == "chosen for this rung: the best of those tried"
     of_ladder = f'{two}lr = 0.05\nlr_chosen = "a guess"\n'
     assert of_muon(recipe(WEIGHT_DECAY), of_ladder) == "chosen for this rung: a guess"
+
+
+def extending(folder: Path, base: str, own: str, ladder: str = FIRST, **options: Any) -> list[planning.ResolvedRung]:
+    """The rungs on a recipe that extends another one."""
+    (folder / "base.toml").write_text(base)
+    Path("own.toml").write_text(f'task = "sDigits"\nextends = "base.toml"\n{own}\n')
+    Path("l.toml").write_text(ladder)
+    return list(planning.make("./own.toml", ladder="./l.toml", **options).rungs)
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "expected"),
+    [
+        ("warmup = 0.3", "warmup_steps = 3", {"warmup_steps": 3}),
+        ('schedule = "wsd"\ncooldown = 0.4', 'schedule = "linear"', {"schedule": "linear"}),
+        ("b1 = 0.8", 'name = "sgd"\nmomentum = 0.5', {"name": "sgd", "momentum": 0.5}),
+        ('name = "lion"\nb1 = 0.8', 'name = "lion"\nb2 = 0.5', {"name": "lion", "b1": 0.8, "b2": 0.5}),
+    ],
+)
+def test_values_of_an_extended_recipe_that_lose_their_meaning_are_dropped(
+    folder: Path, base: str, own: str, expected: dict[str, Any]
+) -> None:
+    """In the table of all rungs, of a profile and of a rung."""
+    table = {"name": "adamw", "lr": 0.01, **expected}
+    wanted = make(**{f"optim__{name}": value for name, value in table.items()}).optim
+    places = ("[optim]", "[profile.p.optim]", OF_RUNG, "[profile.p.ladder.own.rung.first.optim]")
+    for place in places:
+        text = recipe(f"{WEIGHT_DECAY}\n{base}") if place == "[optim]" else recipe(WEIGHT_DECAY, f"{place}\n{base}\n")
+        text += "[profile.p]\nseeds = 1\n" if "profile" not in place else ""
+        [first] = extending(folder, text, f"{place}\n{own}", profile="p")
+        assert first.config.optim == wanted, place
+
+
+def test_rates_of_an_extended_recipe_are_for_its_optimiser(folder: Path) -> None:
+    other = "a rate for adamw, untuned for muon"
+    muon = '[optim]\nname = "muon"\n'
+    for base in (recipe(WEIGHT_DECAY), recipe(WEIGHT_DECAY, NOTED)):
+        [first] = extending(folder, base, muon)
+        assert first.rate_source.text == other
+        [first] = extending(folder, base, "", sets={"optim.name": "muon"})
+        assert first.rate_source.text == other
+        [first] = extending(folder, base, muon, sets={"optim.name": "adamw"})
+        assert "a rate for" not in first.rate_source.text
+    [first] = extending(folder, recipe(WEIGHT_DECAY), f"{muon}lr = 0.05")
+    assert first.rate_source.text == "the recipe's default, untuned"
+    [first] = extending(folder, recipe(WEIGHT_DECAY), f"{muon}{NOTED}")
+    assert first.rate_source.text == "chosen for this rung: the best of those tried"
+    two = FIRST + on("first", "muon", '"optim.name" = "muon"')
+    [first] = extending(folder, recipe(WEIGHT_DECAY, NOTED), f'{OF_RUNG}\nname = "muon"')
+    assert first.rate_source.text == other
+    *_, second = extending(folder, recipe(WEIGHT_DECAY, NOTED.replace("first", "muon")), muon, two)
+    assert second.rate_source.text == "chosen for this rung: the best of those tried"
 
 
 def test_a_table_that_names_the_optimiser_of_the_rung_again_drops_nothing(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import lrurun
 from lrurun import plugins
-from lrurun.config import planning, training_wording
+from lrurun.config import planning, wording
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.optimizers import OPTIMIZERS
 from lrurun.errors import LrurunError, UsageError
@@ -239,14 +239,14 @@ def test_what_texts_say_of_an_optimizer_is_declared_by_its_class(machine: Machin
     forget()
     plan = planning.make("sDigits", ladder="signs.toml")
     optim = plan.rungs[-1].training.optim
-    text = training_wording.optimizer(optim, str, every=False)
+    text = wording.optimizer(optim, str, every=False)
     assert text == "Signum (Bernstein et al. 2018) with momentum = 0.5"
-    assert training_wording.average(optim, str) == ""
+    assert wording.average(optim, str) == ""
     forget()
     own = "\n    def evaluated(self, params, state):\n        return params\n"
     Path("signum.py").write_text(SIGNUM + own)
     planning.make("sDigits", ladder="signs.toml")
-    assert training_wording.average(optim, str) == "parameters that its optimiser computes"
+    assert wording.average(optim, str) == "parameters that its optimiser computes"
 
 
 def test_an_optimizer_or_recurrence_without_a_docstring_has_no_description(machine: Machine) -> None:
@@ -298,8 +298,8 @@ def test_entry_points_of_installed_packages(machine: Machine, monkeypatch: pytes
         machine.run(*command)
     forget()
     text = (Path(lrurun.__file__).parents[1] / "recipes" / "sDigits.toml").read_text()
-    assert "\n[optim]\n" in text
-    Path("mine.toml").write_text(text.replace("\n[optim]\n", '\n[optim]\nname = "signum"\n'))
+    assert text.count("\n[optim]") == 1
+    Path("mine.toml").write_text(text.replace("\n[optim]", '\n[optim]\nname = "signum"'))
     plan = planning.make("mine.toml", ladder="lru")
     assert {rung.training.optim.name for rung in plan.rungs} == {"signum"}
     forget()

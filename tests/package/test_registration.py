@@ -270,6 +270,11 @@ def test_the_list_marks_optimizers_of_plug_ins(machine: Machine) -> None:
     assert own[0]["what"].startswith("Adam with decoupled weight decay")
     assert not [optimizer for optimizer in own if optimizer["plugin"] or not optimizer["what"]]
     assert "signum.py" in machine.run("list", "optimizers", "--load", "signum.py").stdout
+    forget()
+    lines = machine.run("list", "optimizers").stdout.splitlines()
+    assert lines[1].split() == ["name", "what"], "none of its own is from a plug-in"
+    assert len(lines) == 2 + len(own)
+    assert max(map(len, lines)) <= 140, "a sentence each, as in the other lists"
 
 
 def test_entry_points_of_installed_packages(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,7 +237,7 @@ def _estimating(plan: planning.Plan) -> set[str]:
     """The rungs whose optimiser estimates a learning rate, which that of the configuration multiplies."""
     if plan.kind == "program":
         return set()
-    from lrurun.config.training_wording import estimates_rate
+    from lrurun.config.wording import estimates_rate
 
     return {rung.name for rung in plan.rungs if estimates_rate(rung.training.optim)}
 
@@ -297,7 +297,7 @@ def _print_trainings(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung]
     but their peak are together."""
     if plan.kind == "program":  # whose training is not known
         return
-    from lrurun.config import training_wording as wording
+    from lrurun.config import wording
     from lrurun.config.schedules import learning_rates
     from lrurun.report.tables import sparkline
 
@@ -321,7 +321,7 @@ def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.
     """
     if plan.kind == "program":  # whose parameters are not known
         return
-    from lrurun.config.training_wording import estimates_rate
+    from lrurun.config.wording import estimates_rate
     from lrurun.data import task_data
     from lrurun.nn.network import Model
     from lrurun.training import optimizer

@@ -10,7 +10,7 @@ import numpy as np
 from lrurun.config.phases import phases
 from lrurun.config.schedules import learning_rates
 from lrurun.config.schema import RunConfig
-from lrurun.config.training_wording import estimates_rate
+from lrurun.config.wording import estimates_rate
 from lrurun.errors import UsageError
 from lrurun.report.figures.figures import Curve, Figure, Panel, Scale, Style
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lrurun.config import training_wording as wording
+from lrurun.config import wording
 from lrurun.config.recipe import Range
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.schema import RunConfig

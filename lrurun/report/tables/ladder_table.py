@@ -14,7 +14,7 @@ from lrurun.config.instance import Instance
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, ImportedConfig, RunConfig, RunKind
-from lrurun.config.training_wording import estimates_rate
+from lrurun.config.wording import estimates_rate
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.instances import phrases

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lrurun.config import training_wording as wording
+from lrurun.config import wording
 from lrurun.config.optimizers import OPTIMIZERS, OptimConfig
 from lrurun.config.schema import TrainConfig
 from lrurun.console import setting
