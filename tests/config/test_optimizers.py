@@ -84,7 +84,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {**FREE, "average": "ema"},
-        'optim: schedule_free_adamw evaluates an average of its own: it needs average = "none", found average = "ema"',
+        'optim: schedule_free_adamw evaluates parameters of its own: it needs average = "none", found average = "ema"',
         "change one of the values named above",
     ),
     (

@@ -419,3 +419,15 @@ def test_all_commands_work_on_a_run_with_an_optimizer_of_a_plug_in(machine: Mach
     machine.run("ladder", *words, "--seeds", "2", "--jobs", "1")
     where = ("runs", "--where", "optim.name=signum", "--load", "signum.py")
     assert len({found["fingerprint"] for found in machine.json(*where)["runs"]}) == 4, "those of the new code, too"
+
+
+def test_an_optimizer_that_evaluates_other_parameters_takes_no_average(machine: Machine) -> None:
+    own = "\n    def evaluated(self, params, state):\n        return params\n"
+    Path("signum.py").write_text(SIGNUM + own)
+    Path("signs.toml").write_text(OPTIMIZERS_LADDER)
+    words = ("plan", "sDigits", "--ladder", "signs.toml", "--rung", "signum", "--set", "optim.average=ema")
+    refused = machine.run(*words, code=2).stderr
+    assert 'signum evaluates parameters of its own: it needs average = "none", found average = "ema"' in refused
+    Path("signum.py").write_text(SIGNUM)
+    forget()
+    machine.run(*words)

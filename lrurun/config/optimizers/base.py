@@ -25,6 +25,8 @@ class OptimConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     inherited: ClassVar[bool] = False
     """Whether the values that a recipe has for a rung also hold for the rungs that change it."""
+    averages_itself: ClassVar[bool] = False
+    """Whether the optimiser evaluates other parameters than those that train, in place of which no average can be."""
 
     name: str
     """The optimiser. What it does with gradients; all settings that are not its own hold for each."""
@@ -79,6 +81,11 @@ class OptimConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ValueError(f"warmup and cooldown must not be larger than 1 together, found {values}")
         if self.clip_by != "global-norm" and not self.clip:
             raise ValueError(f'clip_by needs clip, found clip = 0, clip_by = "{self.clip_by}"')
+        if self.averages_itself and self.average != "none":
+            raise ValueError(
+                f"{self.name} evaluates parameters of its own: it needs "
+                f'average = "none", found average = "{self.average}"'
+            )
         if self.average_decay != AVERAGE_DECAY and self.average == "none":
             raise ValueError(
                 f'average_decay needs average = "ema", found average = "none", average_decay = {self.average_decay}'

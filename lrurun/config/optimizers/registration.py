@@ -47,7 +47,7 @@ def _register(name: str, cls: C) -> C:
     def declaration(_: plugins.Source) -> Declaration:
         return Declaration(
             name=name,
-            settings=_settings(name, cls),
+            settings=_settings(name, cls, averages_itself=bool(_evaluates(cls, base))),
             implementation=cls,
             is_decay_in_gradient=_attribute(name, cls, "decay_in_gradient", bool),
             title=_attribute(name, cls, "title", str),
@@ -75,7 +75,7 @@ def _attribute(name: str, cls: Any, attribute: str, type_: type[T]) -> T:
     return value
 
 
-def _settings(name: str, cls: Any) -> type[OptimConfig]:
+def _settings(name: str, cls: Any, *, averages_itself: bool) -> type[OptimConfig]:
     """The type of the table of an optimiser: what every table has, its name, and the fields of its `Settings`."""
     *declared, base = plugin_settings.declared_bases("optimizer", name, cls, OptimConfig)
     own = declared[0] if declared else base
@@ -94,7 +94,7 @@ def _settings(name: str, cls: Any) -> type[OptimConfig]:
         cls,
         [base],  # two structs with fields cannot both be bases
         fields=[("name", Literal[name]), *fields],
-        namespace=namespace,
+        namespace={**namespace, "averages_itself": averages_itself},
         required=_REQUIRED,
     )
     return settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -14,6 +14,8 @@ class ScheduleFreeAdamW(OptimConfig, frozen=True, kw_only=True):
 
     Its momentum is an interpolation with that average. Defaults of that paper and of optax.
     """
+
+    averages_itself: ClassVar[bool] = True
 
     name: Literal["schedule_free_adamw"]
     b1: Annotated[float, Meta(ge=0.01, lt=1)] = 0.9
@@ -30,11 +32,6 @@ class ScheduleFreeAdamW(OptimConfig, frozen=True, kw_only=True):
             raise ValueError(
                 "schedule_free_adamw averages in place of a falling learning rate: it needs"
                 f' schedule = "constant", found schedule = "{self.schedule}"'
-            )
-        if self.average != "none":
-            raise ValueError(
-                "schedule_free_adamw evaluates an average of its own: it needs"
-                f' average = "none", found average = "{self.average}"'
             )
 
 
