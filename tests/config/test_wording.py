@@ -1,4 +1,4 @@
-"""How the settings of a training are worded: what is said is true of each optimiser and setting."""
+"""How the settings of a training are worded: the words are true of each optimiser and setting."""
 
 from __future__ import annotations
 

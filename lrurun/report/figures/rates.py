@@ -45,14 +45,14 @@ def lines(rungs: Mapping[str, Sequence[Run]], names: Mapping[str, str]) -> list[
     """
     found: list[Line] = []
     for rung, runs in rungs.items():
-        different: dict[tuple[object, ...], tuple[Run, Config]] = {}
+        trainings: dict[tuple[object, ...], tuple[Run, Config]] = {}
         for run in runs:
             config = _training(run)
-            different.setdefault(_key(config), (run, config))
-        peaks = {config.optim.lr for _, config in different.values()}
-        for run, config in different.values():
-            name = rung if len(different) == 1 else f"{rung}, lr = {config.optim.lr:g}"
-            found.append((name if len(different) in (1, len(peaks)) else names[run.id], config))
+            trainings.setdefault(_key(config), (run, config))
+        peaks = {config.optim.lr for _, config in trainings.values()}
+        for run, config in trainings.values():
+            name = rung if len(trainings) == 1 else f"{rung}, lr = {config.optim.lr:g}"
+            found.append((name if len(trainings) in (1, len(peaks)) else names[run.id], config))
     return found
 
 
@@ -73,10 +73,10 @@ def _key(config: Config) -> tuple[object, ...]:
     return rates.tobytes(), optim.recurrent_factor, estimates_rate(optim)
 
 
-def figure(drawn: Sequence[Line], *, title: str, sentences: Iterable[str] = ()) -> Figure:
+def figure(lines: Sequence[Line], *, title: str, sentences: Iterable[str] = ()) -> Figure:
     """The rates of these configurations over their steps, with a panel for each group of parameters."""
     shared: dict[tuple[object, ...], tuple[list[str], Config]] = {}
-    for name, config in drawn:
+    for name, config in lines:
         shared.setdefault(_key(config), ([], config))[0].append(name)
     labels = {_label(names): (names, config) for names, config in shared.values()}
     configs = {label: config for label, (_, config) in labels.items()}
@@ -98,16 +98,16 @@ def figure(drawn: Sequence[Line], *, title: str, sentences: Iterable[str] = ()) 
         )
         for group, recurrent in groups.items()
     ]
-    said = [*sentences]
+    remarks = [*sentences]
     if len(groups) > 1:
-        said.append("The recurrent group trains at optim.recurrent_factor times the rate of the other parameters.")
-    said += [f"{label}: {', '.join(names)}." for label, (names, _) in labels.items() if len(names) > _NAMES]
+        remarks.append("The recurrent group trains at optim.recurrent_factor times the rate of the other parameters.")
+    remarks += [f"{label}: {', '.join(names)}." for label, (names, _) in labels.items() if len(names) > _NAMES]
     if scale == "log":
-        said.append(f"Rates below {lowest:.1g} are not drawn.")
+        remarks.append(f"Rates below {lowest:.1g} are not drawn.")
     if any(estimates_rate(config.optim) for config in configs.values()):
         names = {config.optim.name for config in configs.values() if estimates_rate(config.optim)}
-        said.append(f"Of {' and '.join(sorted(names))}: the factor of the learning rate that it estimates.")
-    return Figure(panels=tuple(panels), same_x=True, same_y=True, title=title, caption=" ".join(said))
+        remarks.append(f"Of {' and '.join(sorted(names))}: the factor of the learning rate that it estimates.")
+    return Figure(panels=tuple(panels), same_x=True, same_y=True, title=title, caption=" ".join(remarks))
 
 
 def _label(names: Sequence[str]) -> str:

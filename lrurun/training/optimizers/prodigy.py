@@ -37,5 +37,5 @@ class Prodigy(Optimizer):
         decayed = groups.scale(decay, -state.estim_lr * rate * correction)
         # before the first gradient that is not zero, or the first rate, the estimate would be 0 / 0: nothing moves
         begun = optax.tree.sum(jax.tree.map(jnp.abs, new.grad_sum)) != 0
-        changes = jax.tree.map(lambda change, of: jnp.where(begun, change + of, 0.0), changes, decayed)
+        changes = jax.tree.map(lambda change, decay: jnp.where(begun, change + decay, 0.0), changes, decayed)
         return changes, new._replace(estim_lr=jnp.where(begun, new.estim_lr, state.estim_lr))
