@@ -257,8 +257,8 @@ def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
     view.page.route("**/data/ladders/**", lambda route: route.fulfill(json=drawn))
     [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
     view.open(f"/ladders/{key}")
-    view.wait_for("linesOfCharts().length > 1 && linesOfCharts().every((lines) => lines > 0)")
-    assert view.page.evaluate("linesOfCharts()") == [len(lines)] * 2, "learning curves, and norms"
+    view.wait_for("linesOfCharts().length > 2 && linesOfCharts().every((lines) => lines > 0)")
+    assert view.page.evaluate("linesOfCharts()") == [len(lines)] * 3, "learning curves, norms, learning rates"
     view.check(axe=False)
     view.context.close()
 
