@@ -28,7 +28,7 @@ from lrurun.__main__ import run as command
 
 LONG = [
     *("--profile", "smoke"),
-    *("--set", "train.steps=600", "--set", "train.eval_every=100"),
+    *("--set", "train.steps=1000", "--set", "train.eval_every=100"),
     *("--set", "execution.checkpoint_seconds=0.4"),
 ]
 """A smoke ladder whose runs last a second or two, with many checkpoints."""
