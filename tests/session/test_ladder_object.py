@@ -21,7 +21,7 @@ from lrurun.runner.supervisor import Supervisor
 from lrurun.session.ladder import LadderSession
 from tests.harness.machine import FINISHED, Machine, start_python, training, wait_for
 
-LONG_SETS = {"train.steps": 600, "train.eval_every": 100, "execution.checkpoint_seconds": 0.4}
+LONG_SETS = {"train.steps": 1000, "train.eval_every": 100, "execution.checkpoint_seconds": 0.4}
 """The values of `LONG` of `tests.harness.machine`."""
 
 
