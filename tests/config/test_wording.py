@@ -1,4 +1,4 @@
-"""How the settings of a training are worded: the words are true of each optimiser and setting."""
+"""The sentences about the settings of a training are true of each optimiser, schedule and average."""
 
 from __future__ import annotations
 
